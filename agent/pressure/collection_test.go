@@ -542,11 +542,17 @@ func TestNewAndJoin(t *testing.T) {
 	}
 }
 
-// A part of an agent that ends before the runtime was listed returns.
+// Before the runtime was listed nothing is removed, and a part of an agent that ends then returns.
 func TestRunEndsBeforeTheRuntimeIsListed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newNode(t, nil)
+		n, gone := newNode(t, nil), newPod("gone")
+		n.host.Settle()
+		n.died(gone, n.start(gone, "exit", "0"))
+		time.Sleep(10 * time.Minute)
 		synctest.Wait()
+		if got := n.containers(); got != 1 {
+			t.Errorf("%d containers are left, want 1", got)
+		}
 		n.stop()
 	})
 }

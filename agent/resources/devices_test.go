@@ -145,8 +145,15 @@ func TestDevicesRestart(t *testing.T) {
 		}
 		n.Adopt(pod)
 		wantWait(t, n.admit(newDevicesPod("q", "main=1")), "its plugin has not registered since the restart")
-		n.offer(thing, devicetest.NewPlugin(devicetest.Healthy("a", "b")...))
+		again := devicetest.NewPlugin(devicetest.Healthy("a", "b")...)
+		n.offer(thing, again)
 		n.wantAdmitted(newDevicesPod("q", "main=1"))
+		if _, err := n.BeforeCreate(t.Context(), part.Container{Pod: pod, Name: "main"}, nil); err != nil {
+			t.Error(err)
+		}
+		if calls := again.Called(); calls != "allocate b" {
+			t.Errorf("after the restart the plugin heard %q, want nothing of the pod that ran", calls)
+		}
 		if n.has("p", "main") != "a" || n.has("q", "main") != "b" {
 			t.Errorf("p has %q, q has %q", n.has("p", "main"), n.has("q", "main"))
 		}

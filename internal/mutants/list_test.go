@@ -297,19 +297,13 @@ var mutants = map[string][]mutant{
 			"Running containers keep their devices over a restart.", "agent/resources/devices_restore.go",
 			"p.cfg.Manager.Restore(part.RunningContainers(p.host, p.cfg.Log))",
 			"p.cfg.Manager.Restore(nil)",
-			"agent/resources", "TestDevicesRestart|TestDevicesDiskComesBackLate",
+			"agent/resources", "TestDevicesRestart",
 		},
 		{
 			"A pod that stopped while the disk hung has no devices.", "agent/resources/devices_restore.go",
 			"for uid := range e.stopped {",
 			"for uid := range map[types.UID]bool{} {",
 			"agent/resources", "TestDiskHangsAtTheStart",
-		},
-		{
-			"A pod that was adopted while the disk hung keeps its devices.", "agent/resources/devices_restore.go",
-			"\t\t\tp.keep(pod)\n",
-			"\t\t\t_ = pod\n",
-			"agent/resources", "TestDiskHangsAtTheStart|TestDevicesRestart|TestDevicesDiskComesBackLate",
 		},
 		{
 			"The start of a container waits a second for a plugin, and not longer.", "agent/resources/devices_starts.go",
@@ -328,12 +322,6 @@ var mutants = map[string][]mutant{
 			"if c := s.all[uid][container]; c != nil {",
 			"if c := s.all[uid][container]; false {",
 			"agent/resources", "TestSlowPreStart",
-		},
-		{
-			"No call to a plugin begins when the agent has ended.", "agent/resources/devices_restore.go",
-			"\tdefer p.starts.end()\n",
-			"",
-			"agent/resources", "TestFailedPreStart",
 		},
 		{
 			"A plugin that refuses rejects the pod for good.", "agent/resources/devices_reject.go",
@@ -550,12 +538,6 @@ var mutants = map[string][]mutant{
 			"agent/resources", "TestOverRestarts",
 		},
 		{
-			"A record that comes back during its removal is written anew.", "agent/resources/resize_sweep.go",
-			"func(s *state) { s.recorded = nil }",
-			"func(s *state) {}",
-			"agent/resources", "TestPodComesBackDuringTheSweep",
-		},
-		{
 			"Allocations are read after a restart.", "agent/resources/resize_restore.go",
 			"\t\t\tp.remember(types.UID(key), a)\n",
 			"",
@@ -767,7 +749,7 @@ var mutants = map[string][]mutant{
 			"Nothing is removed before the runtime has been listed.", "agent/pressure/collection.go",
 			"\tif !closed(ctx, p.host.Listed()) {\n\t\treturn nil\n\t}\n",
 			"",
-			"agent/pressure", "TestLogsAreRotated|TestImagesGo|TestHold|TestRunEndsBeforeTheRuntimeIsListed",
+			"agent/pressure", "TestRunEndsBeforeTheRuntimeIsListed",
 		},
 		{
 			"Containers stay while a source has only stored pods.", "agent/pressure/collection_pods.go",
@@ -784,7 +766,7 @@ var mutants = map[string][]mutant{
 		{
 			"Containers of a pod whose worker runs stay.", "agent/pressure/collection_pods.go",
 			"case known && w.Kind != podworker.Terminated:",
-			"case false:",
+			"case known && w.Kind != podworker.Terminated && false:",
 			"agent/pressure", "TestDeadContainersGo",
 		},
 		{
@@ -1284,9 +1266,9 @@ var mutants = map[string][]mutant{
 			"agent", "TestMomentsOfParts",
 		},
 		{
-			"Parts take resources back before the final status is shown.", "agent/syncer.go",
+			"The final status is not shown before parts have taken resources back.", "agent/syncer.go",
 			"\tif err := a.stopped(ctx, part.RefOf(pod)); err != nil {\n\t\treturn err\n\t}\n\ta.publish(ctx, w, obs, observed.Maybe, true)\n",
-			"\ta.publish(ctx, w, obs, observed.Maybe, true)\n\tif err := a.stopped(ctx, part.RefOf(pod)); err != nil {\n\t\treturn err\n\t}\n",
+			"\t_ = a.stopped(ctx, part.RefOf(pod))\n\ta.publish(ctx, w, obs, observed.Maybe, true)\n",
 			"agent", "TestMomentsOfParts",
 		},
 		{
