@@ -338,22 +338,23 @@ func TestPartialFilesAfterARestart(t *testing.T) {
 	layer := archive(t, file("a", randomText(1<<17)), file("b", randomText(1<<18)))
 	half := len(layer) / 2
 	for name, c := range map[string]struct {
-		hurt func(file string) error
-		want []string // ranges
+		hurt  func(file string) error
+		want  []string // ranges
+		maybe string   // a range that is asked for unless garbage is found before the request is sent
 	}{
-		"as it was": {func(string) error { return nil }, []string{fmt.Sprintf("bytes=%d-", half)}},
-		"shorter":   {func(f string) error { return os.Truncate(f, 1000) }, []string{"bytes=1000-"}},
+		"as it was": {func(string) error { return nil }, []string{fmt.Sprintf("bytes=%d-", half)}, ""},
+		"shorter":   {func(f string) error { return os.Truncate(f, 1000) }, []string{"bytes=1000-"}, ""},
 		"longer, with zeros": {func(f string) error { return os.Truncate(f, int64(len(layer)-10)) },
-			[]string{fmt.Sprintf("bytes=%d-", len(layer)-10), ""}},
-		"longer than the blob": {func(f string) error { return os.Truncate(f, 1<<20) }, []string{""}},
-		"complete, with zeros": {func(f string) error { return os.Truncate(f, int64(len(layer))) }, []string{""}},
+			[]string{fmt.Sprintf("bytes=%d-", len(layer)-10), ""}, ""},
+		"longer than the blob": {func(f string) error { return os.Truncate(f, 1<<20) }, []string{""}, ""},
+		"complete, with zeros": {func(f string) error { return os.Truncate(f, int64(len(layer))) }, []string{""}, ""},
 		"garbage in the archive": {func(f string) error { return os.WriteFile(f, bytes.Repeat([]byte("garbage"), half/7), 0o600) },
-			[]string{fmt.Sprintf("bytes=%d-", half/7*7), ""}},
-		"empty":   {func(f string) error { return os.Truncate(f, 0) }, []string{""}},
-		"gone":    {os.Remove, []string{""}},
-		"no file": {func(f string) error { return errors.Join(os.Remove(f), os.Mkdir(f, 0o700)) }, []string{""}},
-		"a link":  {func(f string) error { return errors.Join(os.Remove(f), os.Symlink("/dev/zero", f)) }, []string{""}},
-		"too old": {func(f string) error { return os.Chtimes(f, time.Time{}, time.Unix(0, 0)) }, []string{fmt.Sprintf("bytes=%d-", half)}},
+			[]string{""}, fmt.Sprintf("bytes=%d-", half/7*7)},
+		"empty":   {func(f string) error { return os.Truncate(f, 0) }, []string{""}, ""},
+		"gone":    {os.Remove, []string{""}, ""},
+		"no file": {func(f string) error { return errors.Join(os.Remove(f), os.Mkdir(f, 0o700)) }, []string{""}, ""},
+		"a link":  {func(f string) error { return errors.Join(os.Remove(f), os.Symlink("/dev/zero", f)) }, []string{""}, ""},
+		"too old": {func(f string) error { return os.Chtimes(f, time.Time{}, time.Unix(0, 0)) }, []string{fmt.Sprintf("bytes=%d-", half)}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -374,7 +375,9 @@ func TestPartialFilesAfterARestart(t *testing.T) {
 					t.Error("half a layer is kept")
 				}
 				pull(t, s, host+"/app:1")
-				// A request for the rest may reach the server after the one for all, if the part that is there is garbage.
+				if i := slices.Index(ranges, c.maybe); c.maybe != "" && i >= 0 {
+					ranges = slices.Delete(ranges, i, i+1)
+				}
 				if slices.Sort(ranges); !slices.Equal(ranges, slices.Sorted(slices.Values(c.want))) {
 					t.Errorf("ranges %q, want %q", ranges, c.want)
 				}
