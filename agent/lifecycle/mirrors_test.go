@@ -298,6 +298,17 @@ func TestFailuresAreRetried(t *testing.T) {
 		if got := a.taken(); got != "" {
 			t.Errorf("called for a pod that is gone: %s", got)
 		}
+		h.SetMirrors(mirrorOf("web"))
+		p.Housekeep(h.Pods())
+		synctest.Wait()
+		if got, want := a.taken(), "remove mirror-web"; got != want {
+			t.Errorf("called %q, want %q", got, want)
+		}
+		h.SetPods(web)
+		time.Sleep(time.Hour)
+		if got := a.taken(); got != "" {
+			t.Errorf("called for a mirror whose pod is back: %s", got)
+		}
 	})
 }
 

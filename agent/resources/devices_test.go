@@ -144,6 +144,7 @@ func TestDevicesRestart(t *testing.T) {
 			t.Error("a plugin had come before the restart")
 		}
 		n.Adopt(pod)
+		n.wantAdmitted(pod) // it runs, and needs no plugin
 		wantWait(t, n.admit(newDevicesPod("q", "main=1")), "its plugin has not registered since the restart")
 		again := devicetest.NewPlugin(devicetest.Healthy("a", "b")...)
 		n.offer(thing, again)

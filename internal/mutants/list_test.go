@@ -296,7 +296,7 @@ var mutants = map[string][]mutant{
 		{
 			"Running containers keep their devices over a restart.", "agent/resources/devices_restore.go",
 			"p.cfg.Manager.Restore(part.RunningContainers(p.host, p.cfg.Log))",
-			"p.cfg.Manager.Restore(nil)",
+			"p.cfg.Manager.Restore(map[types.UID][]string{})",
 			"agent/resources", "TestDevicesRestart",
 		},
 		{
@@ -936,7 +936,7 @@ var mutants = map[string][]mutant{
 		{
 			"A shutdown does not wait for pods that have ended.", "agent/lifecycle/shutdown_pods.go",
 			"w.Kind != podworker.Terminated && ",
-			"",
+			"(w.Kind != podworker.Terminated || true) && ",
 			"agent/lifecycle", "TestShutdownOfRemovedPods",
 		},
 		{
@@ -1017,7 +1017,7 @@ var mutants = map[string][]mutant{
 			"A mirror whose pod is back is not removed.", "agent/lifecycle/mirrors.go",
 			"back || !ok {",
 			"!ok || back && false {",
-			"agent/lifecycle", "TestFailuresAreRetried|TestOrphansAreRemoved",
+			"agent/lifecycle", "TestFailuresAreRetried",
 		},
 		{
 			"The status is published again when a mirror comes.", "agent/lifecycle/mirrors.go",
