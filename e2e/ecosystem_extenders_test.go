@@ -3,12 +3,24 @@
 package e2e_test
 
 import (
+	"context"
+	"encoding/base64"
+	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nodewright/nodewright/cri/critest"
+	"github.com/nodewright/nodewright/e2e/apart"
 )
 
 // extenders are the tests with programs that extend a node.
@@ -16,6 +28,9 @@ var extenders = []ecosystemTest{
 	{"generic-device-plugin", []string{"generic-device-plugin"}, everywhere, genericDevicePlugin},
 	{"csi-driver-host-path", []string{"csi-node-driver-registrar", "hostpathplugin"}, everywhere, csiHostPath},
 	{"dra-example-driver", []string{"dra-example-kubeletplugin"}, inCluster, draExample},
+	{"flannel", []string{"flannel", "flanneld"}, inCluster, flannel},
+	{"kube-router", []string{"kube-router"}, inCluster, kubeRouter},
+	{"ecr-credential-provider", []string{"ecr-credential-provider"}, everywhere, ecrCredentialProvider},
 }
 
 // A device plugin offers a device of the machine. It registers again after a restart of the
@@ -254,4 +269,299 @@ spec:
 		return err
 	})
 	s.do("delete", "deviceclass", "gpu.example.com")
+}
+
+// flannelObjects are those of flannel's own manifest, without masquerading. They want: namespace.
+const flannelObjects = `apiVersion: v1
+kind: ServiceAccount
+metadata: {name: flannel}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: flannel}
+rules:
+- {apiGroups: [""], resources: [pods], verbs: [get]}
+- {apiGroups: [""], resources: [nodes], verbs: [get, list, watch]}
+- {apiGroups: [""], resources: [nodes/status], verbs: [patch]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: flannel}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: flannel}
+subjects: [{kind: ServiceAccount, name: flannel, namespace: %s}]
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: kube-flannel-cfg}
+data:
+  cni-conf.json: |
+    {"name": "cbr0", "cniVersion": "0.3.1", "plugins": [{"type": "flannel", "delegate": {"hairpinMode": true, "isDefaultGateway": true, "ipMasq": false}}]}
+  net-conf.json: |
+    {"Network": "10.244.0.0/16", "Backend": {"Type": "vxlan"}}
+`
+
+// flannel's daemon, a pod on the machine's network, gives the node its network: the node is not
+// ready before. Pods reach each other, and their addresses are free when they have gone.
+func flannel(s *ecosystemRun) {
+	conf := s.withoutNetwork("10-flannel.conflist", "cni0")
+	s.Cleanup(func() { _ = os.RemoveAll("/run/flannel") })
+	s.apply(fmt.Sprintf(flannelObjects, s.namespace))
+	s.everyNode("flannel", fmt.Sprintf(`
+      hostNetwork: true
+      priorityClassName: system-node-critical
+      tolerations: [{operator: Exists, effect: NoSchedule}]
+      serviceAccountName: flannel
+      initContainers:
+      - {name: install-cni-plugin, image: %s, command: [/bin/busybox, cp], args: [-f, /bin/flannel, /opt/cni/bin/flannel], volumeMounts: [{name: cni-plugin, mountPath: /opt/cni/bin}]}
+      - name: install-cni
+        image: %[2]s
+        command: [/bin/busybox, cp]
+        args: [-f, /etc/kube-flannel/cni-conf.json, /etc/cni/net.d/10-flannel.conflist]
+        volumeMounts: [{name: cni, mountPath: /etc/cni/net.d}, {name: flannel-cfg, mountPath: /etc/kube-flannel/}]
+      containers:
+      - name: kube-flannel
+        image: %[2]s
+        args: [--kube-subnet-mgr, --iptables-forward-rules=false]
+        resources: {requests: {cpu: 100m, memory: 50Mi}}
+        securityContext: {privileged: false, capabilities: {add: [NET_ADMIN, NET_RAW]}}
+        env:
+        - {name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+        - {name: POD_NAMESPACE, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}
+        - {name: EVENT_QUEUE_DEPTH, value: "5000"}
+        - {name: CONT_WHEN_CACHE_NOT_READY, value: "false"}
+        volumeMounts: [{name: run, mountPath: /run/flannel}, {name: flannel-cfg, mountPath: /etc/kube-flannel/}]
+      volumes:
+      - {name: run, hostPath: {path: /run/flannel}}
+      - {name: cni-plugin, hostPath: {path: /opt/cni/bin}}
+      - {name: cni, hostPath: {path: %[3]s}}
+      - {name: flannel-cfg, configMap: {name: kube-flannel-cfg}}
+`, s.image("flannel"), s.image("flanneld"), conf))
+	s.isReady()
+	s.says("the daemon's condition stays", func() (string, error) {
+		return s.try("get", "node", s.name, "-o", `jsonpath={range .status.conditions[*]}{.type}={.status}/{.reason} {end}`)
+	}, "NetworkUnavailable=False/FlannelIsUp", "Ready=True")
+	s.apply(pod("serves", "echo served >/tmp/index.html; exec httpd -f -p 8080 -h /tmp"))
+	s.apply(pod("asks", forever))
+	s.ready("serves")
+	s.ready("asks")
+	address := s.do("get", "pod", "serves", "-o", "jsonpath={.status.podIP}")
+	if !strings.HasPrefix(address, "10.244.3.") {
+		s.Errorf("the pod's address is %s", address)
+	}
+	s.says("a pod reaches another", func() (string, error) {
+		return s.try("exec", "asks", "--", "wget", "-q", "-O", "-", "http://"+address+":8080/")
+	}, "served")
+	s.stop()
+	s.start()
+	s.do("delete", "pod", "serves", "asks")
+	for _, pattern := range []string{"/var/lib/cni/flannel/*", "/var/lib/cni/networks/cbr0/10.*"} {
+		if left, err := filepath.Glob(pattern); err != nil || len(left) > 0 {
+			s.Errorf("%s: %v %v", pattern, left, err)
+		}
+	}
+}
+
+// kubeRouterObjects are those of kube-router's own manifest. They want: namespace.
+const kubeRouterObjects = `apiVersion: v1
+kind: ServiceAccount
+metadata: {name: kube-router}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: kube-router}
+rules:
+- {apiGroups: [""], resources: [namespaces, pods, services, nodes, endpoints], verbs: [list, get, watch]}
+- {apiGroups: [networking.k8s.io, extensions], resources: [networkpolicies], verbs: [list, get, watch]}
+- {apiGroups: [coordination.k8s.io], resources: [leases], verbs: [get, create, update]}
+- {apiGroups: [""], resources: [services/status], verbs: [update]}
+- {apiGroups: [discovery.k8s.io], resources: [endpointslices], verbs: [get, list, watch]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: kube-router}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: kube-router}
+subjects: [{kind: ServiceAccount, name: kube-router, namespace: %s}]
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: kube-router-cfg}
+data:
+  cni-conf.json: |
+    {"cniVersion": "0.3.0", "name": "mynet", "plugins": [{"name": "kubernetes", "type": "bridge", "bridge": "kube-bridge", "isDefaultGateway": true, "ipam": {"type": "host-local"}}]}
+`
+
+// kube-router gives the node its network and enforces policies: no pod reaches another that has a
+// policy, until a policy permits it, and the node's probes reach it all the time.
+func kubeRouter(s *ecosystemRun) {
+	conf := s.withoutNetwork("10-kuberouter.conflist", "kube-bridge")
+	s.apply(fmt.Sprintf(kubeRouterObjects, s.namespace))
+	plugins, err := filepath.Glob("/usr/lib/*/xtables/*.so")
+	s.ok(err)
+	image := s.image("kube-router", append(plugins, "iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore", "ipset", "ip")...)
+	s.everyNode("kube-router", fmt.Sprintf(`
+      hostNetwork: true
+      hostPID: true
+      priorityClassName: system-node-critical
+      tolerations: [{operator: Exists, effect: NoSchedule}, {key: CriticalAddonsOnly, operator: Exists}, {operator: Exists, effect: NoExecute}]
+      serviceAccountName: kube-router
+      initContainers:
+      - name: install-cni
+        image: %s
+        command: [/bin/busybox, cp, /etc/kube-router/cni-conf.json, /etc/cni/net.d/10-kuberouter.conflist]
+        volumeMounts: [{name: cni-conf-dir, mountPath: /etc/cni/net.d}, {name: kube-router-cfg, mountPath: /etc/kube-router}]
+      containers:
+      - name: kube-router
+        image: %[1]s
+        args: [--run-router=true, --run-firewall=true, --run-service-proxy=false, --bgp-graceful-restart=true]
+        env:
+        - {name: NODE_NAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
+        - {name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+        - {name: KUBE_ROUTER_CNI_CONF_FILE, value: /etc/cni/net.d/10-kuberouter.conflist}
+        livenessProbe: {httpGet: {path: /healthz, port: 20244}, initialDelaySeconds: 10, periodSeconds: 3}
+        resources: {requests: {cpu: 250m, memory: 250Mi}}
+        securityContext: {privileged: true}
+        volumeMounts: [{name: cni-conf-dir, mountPath: /etc/cni/net.d}, {name: xtables-lock, mountPath: /run/xtables.lock}]
+      volumes:
+      - {name: cni-conf-dir, hostPath: {path: %s}}
+      - {name: kube-router-cfg, configMap: {name: kube-router-cfg}}
+      - {name: xtables-lock, hostPath: {path: /run/xtables.lock, type: FileOrCreate}}
+`, image, conf))
+	s.isReady()
+	probed := "imagePullPolicy: Never, readinessProbe: {httpGet: {port: 8080}, periodSeconds: 1, failureThreshold: 1},"
+	s.apply(strings.Replace(pod("serves", "echo served >/tmp/index.html; exec httpd -f -p 8080 -h /tmp"), "imagePullPolicy: Never,", probed, 1))
+	s.apply(pod("asks", forever))
+	s.ready("serves")
+	s.ready("asks")
+	address := s.do("get", "pod", "serves", "-o", "jsonpath={.status.podIP}")
+	reach := func() (string, error) {
+		return s.try("exec", "asks", "--", "sh", "-c", "wget -q -T 2 -O - http://"+address+":8080/ 2>/dev/null || echo not reached")
+	}
+	s.says("a pod reaches another", reach, "served")
+	s.apply(`apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: none}
+spec: {podSelector: {matchLabels: {app: serves}}, policyTypes: [Ingress]}
+`)
+	s.says("the policy keeps it away", reach, "not reached")
+	if out := s.do("get", "pod", "serves", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`); out != "True" {
+		s.Errorf("the pod that only the node may reach has Ready=%s", out)
+	}
+	s.apply(`apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: asks}
+spec: {podSelector: {matchLabels: {app: serves}}, ingress: [{from: [{podSelector: {matchLabels: {app: asks}}}]}]}
+`)
+	s.says("the other policy permits it", reach, "served")
+	s.do("delete", "pod", "serves", "asks")
+	if left, err := filepath.Glob("/var/lib/cni/networks/mynet/10.*"); err != nil || len(left) > 0 {
+		s.Errorf("addresses of pods are left: %v %v", left, err)
+	}
+	s.do("exec", s.podOf("kube-router"), "--", "kube-router", "--cleanup-config")
+}
+
+// withoutNetwork takes the node's network of pods away until the end of the test, and returns the
+// directory for a CNI configuration; list and bridge are those of the network that comes. The node
+// has a range of addresses, and the plugins that others delegate to.
+func (s *ecosystemRun) withoutNetwork(list, bridge string) (conf string) {
+	s.Helper()
+	s.do("patch", "node", s.name, "-p", `{"spec": {"podCIDR": "10.244.3.0/24", "podCIDRs": ["10.244.3.0/24"]}}`) // by a controller elsewhere
+	s.ok(os.MkdirAll("/opt/cni/bin", 0o755))
+	for _, name := range []string{"bridge", "host-local", "loopback"} {
+		data, err := os.ReadFile(program(s.T, name))
+		s.ok(errors.Join(err, os.WriteFile(filepath.Join("/opt/cni/bin", name), data, 0o755)))
+	}
+	if conf = "/etc/cni/net.d"; s.cri == nil {
+		flags := slices.Clone(s.flags)
+		flags[slices.Index(flags, "bridge")] = "cni"
+		s.restart(flags)
+	}
+	own, off := "", ""
+	if s.cri != nil {
+		conf = filepath.Join(filepath.Dir(s.cri.Socket), "net.d")
+		own, off = filepath.Join(conf, "10-nodewright.conflist"), filepath.Join(conf, "off")
+		s.ok(os.Rename(own, off))
+	}
+	s.Cleanup(func() {
+		out, err := s.ecosystemNode.kubectl(context.Background(), "-n", s.namespace, "delete", "daemonsets,pods", "--all").CombinedOutput()
+		if s.cri != nil {
+			err = errors.Join(err, os.Rename(off, own))
+		}
+		if err = errors.Join(err, os.Remove(filepath.Join(conf, list)), exec.Command("ip", "link", "delete", bridge).Run()); err != nil {
+			s.Errorf("%v: %s", err, out)
+		}
+	})
+	return conf
+}
+
+// serve serves an address until the end of the test.
+func (s *ecosystemRun) serve(address string, h http.HandlerFunc) {
+	s.Helper()
+	l, err := net.Listen("tcp", address)
+	s.ok(err)
+	server := &http.Server{Handler: h, ReadHeaderTimeout: time.Minute}
+	go func() { _ = server.Serve(l) }()
+	s.Cleanup(func() { _ = server.Close() })
+}
+
+// The credential provider of AWS gets a password from a stand-in for AWS's API, and the registry
+// gives the image for this password only.
+func ecrCredentialProvider(s *ecosystemRun) {
+	const host, password, api = "123456789012.dkr.ecr.eu-west-1.amazonaws.com", "said-by-the-stand-in", apart.Address + ":8099"
+	archive := filepath.Join(s.dir, "image.tar")
+	s.archive(archive, busyboxImage(s.T))
+	registry := critest.NewRegistry(s.T, archive)
+	registry.Offer("shop:1")
+	s.serve(apart.Address+":80", func(w http.ResponseWriter, req *http.Request) {
+		if user, word, _ := req.BasicAuth(); user != "AWS" || word != password {
+			w.Header().Set("WWW-Authenticate", `Basic realm="ecr"`)
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		registry.ServeHTTP(w, req)
+	})
+	var asked atomic.Int32
+	s.serve(api, func(w http.ResponseWriter, req *http.Request) {
+		asked.Add(1)
+		if target, signed := req.Header.Get("X-Amz-Target"), req.Header.Get("Authorization"); target != "AmazonEC2ContainerRegistry_V20150921.GetAuthorizationToken" || !strings.Contains(signed, "Credential=KEY/") {
+			http.Error(w, target+" "+signed, http.StatusBadRequest)
+			return
+		}
+		w.Header().Set("Content-Type", "application/x-amz-json-1.1")
+		_, _ = fmt.Fprintf(w, `{"authorizationData": [{"authorizationToken": %q, "expiresAt": %d}]}`,
+			base64.StdEncoding.EncodeToString([]byte("AWS:"+password)), time.Now().Add(time.Hour).Unix())
+	})
+	hosts, err := os.OpenFile("/etc/hosts", os.O_APPEND|os.O_WRONLY, 0)
+	s.ok(err)
+	_, err = fmt.Fprintln(hosts, apart.Address, host)
+	s.ok(errors.Join(err, hosts.Close()))
+	certs := filepath.Join(s.dir, "certs.d")
+	flags := append(slices.Clone(s.flags), "--image-credential-provider-config", filepath.Join(s.dir, "providers.yaml"),
+		"--image-credential-provider-bin-dir", filepath.Dir(have(s.T, "ecr-credential-provider")))
+	if s.cri != nil {
+		certs = filepath.Join(filepath.Dir(s.cri.Socket), "certs.d")
+	} else {
+		flags = append(flags, "--registry-hosts", certs)
+	}
+	s.ok(os.MkdirAll(filepath.Join(certs, host), 0o755))
+	s.ok(os.WriteFile(filepath.Join(certs, host, "hosts.toml"), []byte("server = \"http://"+host+"\"\n"), 0o600))
+	s.files(map[string]string{"providers.yaml": `apiVersion: kubelet.config.k8s.io/v1
+kind: CredentialProviderConfig
+providers:
+- name: ecr-credential-provider
+  matchImages: ["*.dkr.ecr.*.amazonaws.com"]
+  defaultCacheDuration: 12h
+  apiVersion: credentialprovider.kubelet.k8s.io/v1
+  args: [get-credentials]
+  env: [{name: AWS_ENDPOINT_URL, value: "http://` + api + `"}, {name: AWS_ACCESS_KEY_ID, value: KEY}, {name: AWS_SECRET_ACCESS_KEY, value: secret}]
+`})
+	s.restart(flags)
+	s.isReady()
+	for _, name := range []string{"first", "second"} {
+		text := strings.Replace(pod(name, forever), "localhost/busybox:1", host+"/shop:1", 1)
+		s.apply(strings.Replace(text, "imagePullPolicy: Never", "imagePullPolicy: Always", 1))
+		s.ready(name)
+	}
+	if n := asked.Load(); n != 1 {
+		s.Errorf("AWS was asked %d times for two pulls, want 1: the answer is good for an hour", n)
+	}
 }

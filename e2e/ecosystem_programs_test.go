@@ -13,13 +13,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 )
 
 // foreign says where a program of others comes from. One of module, checkout, own and debian is
-// set.
+// set; debian beside checkout is what its build or its image needs.
 type foreign struct {
 	module   string // module and version, of the module proxy
 	checkout string // directory below $ECOSYSTEM and tag, of a program that the module proxy has not
@@ -27,6 +28,7 @@ type foreign struct {
 	debian   string // packages, separated by blanks
 	pkg      string // to build of a module or checkout; "" is its root
 	tests    string // the tag of a package of tests, which is built as a program
+	cmake    string // options of a checkout of C, separated by blanks, which is built by cmake
 }
 
 // foreignPrograms are the programs of others by the names of their files, with their versions.
@@ -34,11 +36,16 @@ var foreignPrograms = map[string]foreign{
 	"ansible-playbook":          {debian: "ansible python3-kubernetes"},
 	"csi-node-driver-registrar": {checkout: "node-driver-registrar@v2.17.0", pkg: "./cmd/csi-node-driver-registrar"},
 	"dra-example-kubeletplugin": {checkout: "dra-example-driver@v0.4.0", pkg: "./cmd/dra-example-kubeletplugin"},
+	"ecr-credential-provider":   {module: "k8s.io/cloud-provider-aws@v1.37.1", pkg: "./cmd/ecr-credential-provider"},
+	"flannel":                   {checkout: "cni-plugin@v1.9.1-flannel1"},
+	"flanneld":                  {module: "github.com/flannel-io/flannel@v0.28.10"},
+	"fluent-bit":                {checkout: "fluent-bit@v5.1.1", debian: "cmake make gcc g++ flex bison pkg-config libssl-dev libyaml-dev libsqlite3-dev", cmake: fluentBitOptions},
 	"flux":                      {own: "flux"},
 	"generic-device-plugin":     {checkout: "generic-device-plugin@0.1.0"},
 	"hostpathplugin":            {checkout: "csi-driver-host-path@v1.18.0", pkg: "./cmd/hostpathplugin"},
 	"k9s":                       {module: "github.com/derailed/k9s@v0.50.16"},
 	"kompose":                   {checkout: "kompose@v1.38.0"},
+	"kube-router":               {checkout: "kube-router@v2.11.1", pkg: "./cmd/kube-router", debian: "iptables ipset iproute2 libc-bin"},
 	"kustomize":                 {module: "sigs.k8s.io/kustomize/kustomize/v5@v5.8.2"},
 	"metrics-server":            {module: "sigs.k8s.io/metrics-server@v0.9.0", pkg: "./cmd/metrics-server"},
 	"node-problem-detector":     {checkout: "node-problem-detector@v1.36.0", pkg: "./cmd/nodeproblemdetector"},
@@ -49,6 +56,10 @@ var foreignPrograms = map[string]foreign{
 	"virtualkubelet":            {own: "virtualkubelet"},
 	"virtualkubelet-e2e":        {module: "github.com/virtual-kubelet/virtual-kubelet@v1.14.1", pkg: "./internal/test/e2e", tests: "e2e"},
 }
+
+// fluentBitOptions build the plugins of the test, with Debian's SQLite.
+const fluentBitOptions = "-DFLB_MINIMAL=On -DFLB_IN_TAIL=On -DFLB_IN_EMITTER=On -DFLB_FILTER_KUBERNETES=On -DFLB_OUT_FILE=On -DFLB_PREFER_SYSTEM_LIB_SQLITE=On " +
+	"-DFLB_WASM=Off -DFLB_KAFKA=Off -DFLB_LUAJIT=Off -DFLB_EXAMPLES=Off -DFLB_SHARED_LIB=Off -DFLB_BACKTRACE=Off -DFLB_CHUNK_TRACE=Off -DFLB_UNICODE_ENCODER=Off"
 
 // ecosystemDir has the programs that were built, and for each one that could not be had a file
 // with the reason.
@@ -75,9 +86,9 @@ func obtain(t *testing.T, names []string) {
 		if !ok {
 			t.Fatalf("no program %q in foreignPrograms", name)
 		}
-		err := p.build(t.Context(), filepath.Join(dir, name))
-		if p.debian != "" {
-			err = p.install(t.Context())
+		err := p.install(t.Context())
+		if err == nil {
+			err = p.build(t.Context(), filepath.Join(dir, name))
 		}
 		if err != nil {
 			t.Logf("%s: not to be had: %v", name, err)
@@ -113,6 +124,13 @@ func (p foreign) build(ctx context.Context, out string) error {
 	default:
 		return nil
 	}
+	if p.cmake != "" {
+		script := fmt.Sprintf("cmake -S %s -B %s.build %s && make -C %[2]s.build -j %d %s && cp %[2]s.build/bin/%[5]s %[2]s", dir, out, p.cmake, runtime.NumCPU(), filepath.Base(out)+"-bin")
+		if text, err := exec.CommandContext(ctx, "sh", "-c", script).CombinedOutput(); err != nil {
+			return fmt.Errorf("cmake: %w: %s", err, tail(string(text), 5))
+		}
+		return nil
+	}
 	// csi-driver-host-path answers no call without a version.
 	_, version, _ := strings.Cut(cmp.Or(p.checkout, p.module), "@")
 	cmd := exec.CommandContext(ctx, "go", "build", "-ldflags", "-s -w -X main.version="+version, "-o", out)
@@ -130,6 +148,9 @@ func (p foreign) build(ctx context.Context, out string) error {
 }
 
 func (p foreign) install(ctx context.Context) error {
+	if p.debian == "" {
+		return nil
+	}
 	text, err := exec.CommandContext(ctx, "sh", "-c", "dpkg -s $0 >/dev/null 2>&1 || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $0; }", p.debian).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("apt-get install %s: %w: %s", p.debian, err, tail(string(text), 5))
@@ -145,7 +166,7 @@ func have(t *testing.T, name string) string {
 	if reason, err := os.ReadFile(filepath.Join(dir, name+".missing")); err == nil {
 		t.Skipf("%s: %s", name, bytes.TrimSpace(reason))
 	}
-	if foreignPrograms[name].debian != "" {
+	if p := foreignPrograms[name]; p.debian != "" && p.checkout == "" {
 		path, err := exec.LookPath(name)
 		if err != nil {
 			t.Skip(err)

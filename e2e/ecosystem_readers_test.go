@@ -17,12 +17,15 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nodewright/nodewright/e2e/apart"
 )
 
 // readers are the tests with programs that read a node.
 var readers = []ecosystemTest{
 	{"node-exporter", []string{"node_exporter"}, everywhere, nodeExporter},
 	{"rsyslog", []string{"rsyslogd"}, everywhere, rsyslog},
+	{"fluent-bit", []string{"fluent-bit"}, everywhere, fluentBit},
 	{"metrics-server", []string{"metrics-server"}, inCluster, metricsServer},
 	{"node-problem-detector", []string{"node-problem-detector"}, everywhere, nodeProblemDetector},
 	{"k9s", []string{"k9s", "tmux"}, everywhere, k9s},
@@ -172,6 +175,50 @@ ruleset(name="out") {
 		unknown = 0
 		for _, l := range lines {
 			if strings.Contains(l, " of a log ") && !strings.HasSuffix(l, " [writer writer]") {
+				unknown++
+			}
+		}
+		return lines, err
+	})
+	if unknown > 0 {
+		s.Errorf("%d lines have no name and label of their pod", unknown)
+	}
+}
+
+// fluent-bit follows the same links, and keeps in a database how far it has read each file. It
+// takes no client certificate, but insists on a token; kubectl proxy has the certificate.
+func fluentBit(s *ecosystemRun) {
+	proxy := s.kubectl(context.WithoutCancel(s.Context()), "proxy", "--address="+apart.Address, "--accept-hosts=.*", "--port=8001")
+	s.ok(proxy.Start())
+	s.Cleanup(func() { _, _ = proxy.Process.Kill(), proxy.Wait() })
+	s.files(map[string]string{"token": "unused", "fluent-bit.conf": fmt.Sprintf(`[SERVICE]
+    Flush 1
+[INPUT]
+    Name tail
+    Tag kube.*
+    Path /var/log/containers/*.log
+    multiline.parser cri
+    DB %[1]s/tail.db
+    Refresh_Interval 10
+[FILTER]
+    Name kubernetes
+    Match kube.*
+    Kube_URL http://%[2]s:8001
+    Kube_Token_File %[1]s/token
+[OUTPUT]
+    Name file
+    Match *
+    Path %[1]s
+    File out
+    Format plain
+`, s.dir, apart.Address)})
+	s.background("fluent-bit", "-c", filepath.Join(s.dir, "fluent-bit.conf"))
+	unknown := 0
+	s.collected(func() ([]string, error) {
+		lines, err := fileLines(filepath.Join(s.dir, "out"))
+		unknown = 0
+		for _, l := range lines {
+			if strings.Contains(l, " of a log ") && !(strings.Contains(l, `"pod_name":"writer"`) && strings.Contains(l, `"labels":{"app":"writer"}`)) {
 				unknown++
 			}
 		}

@@ -179,11 +179,22 @@ containerLogMonitorInterval: 3s
 // start starts the agent, and returns when the node is ready.
 func (n *ecosystemNode) start() {
 	n.t.Helper()
+	n.launch()
+	n.isReady()
+}
+
+func (n *ecosystemNode) launch() {
+	n.t.Helper()
 	n.cmd = exec.Command(program(n.t, "agent"), slices.Concat([]string{
 		"run", "--leave-host", "--config", n.config, "--root-dir", kubeletDir, "--hostname-override", n.name, "--node-ip", apart.Address,
 	}, n.flags)...)
 	n.cmd.Stdout, n.cmd.Stderr = &n.log, &n.log
 	n.must(n.cmd.Start())
+}
+
+// isReady waits until the node is ready.
+func (n *ecosystemNode) isReady() {
+	n.t.Helper()
 	n.until(n.t, "the node is ready", func() error {
 		if n.cp == nil {
 			out, err := exec.Command(program(n.t, "agent"), "kubeconfig", "--root-dir", kubeletDir).Output()
@@ -206,6 +217,20 @@ func (n *ecosystemNode) stop() {
 		_ = n.cmd.Wait()
 		n.cmd = nil
 	}
+}
+
+// restart starts the agent with other flags, which it has until the end of the test.
+func (s *ecosystemRun) restart(flags []string) {
+	s.Helper()
+	was := s.flags
+	s.Cleanup(func() {
+		s.stop()
+		s.flags = was
+		s.start()
+	})
+	s.stop()
+	s.flags = flags
+	s.launch()
 }
 
 // finish ends the node and removes all that it has made.
@@ -449,9 +474,9 @@ spec:
 	s.ready(app)
 }
 
-// image gives the node an image of a program of others, with a shell beside it, and returns its
-// name.
-func (s *ecosystemRun) image(name string) string {
+// image gives the node an image of a program of others, with a shell and programs of the machine
+// beside it, and returns its name.
+func (s *ecosystemRun) image(name string, ofMachine ...string) string {
 	s.Helper()
 	data, err := os.ReadFile(have(s.T, name))
 	s.ok(err)
@@ -459,8 +484,35 @@ func (s *ecosystemRun) image(name string) string {
 	img.Name, img.Architecture = "localhost/"+strings.ReplaceAll(name, "_", "-")+":1", runtime.GOARCH
 	img.Entrypoint, img.Cmd = []string{"/bin/" + name}, nil
 	img.Files = append(img.Files, sampleimage.File{Path: "/bin/" + name, Mode: 0o755, Data: data})
+	for to, from := range s.withLibraries(ofMachine) {
+		data, err := os.ReadFile(from)
+		s.ok(err)
+		img.Files = append(img.Files, sampleimage.File{Path: to, Mode: 0o755, Data: data})
+	}
 	s.load(img)
 	return img.Name
+}
+
+// withLibraries returns the files of programs of the machine and of the libraries that they load,
+// by their paths in an image. A name with a path is that of a file without a place in PATH.
+func (s *ecosystemRun) withLibraries(names []string) map[string]string {
+	s.Helper()
+	files := map[string]string{}
+	for _, name := range names {
+		if filepath.IsAbs(name) {
+			files[name] = name
+			continue
+		}
+		path, err := exec.LookPath(name)
+		s.ok(err)
+		files["/bin/"+name] = path
+		libraries, err := said(exec.Command("ldd", path))
+		s.ok(err)
+		for _, file := range regexp.MustCompile(`/\S+`).FindAllString(libraries, -1) {
+			files[file] = file
+		}
+	}
+	return files
 }
 
 // fetch reads a URL of the node.

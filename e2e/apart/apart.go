@@ -20,20 +20,23 @@ const Address = "10.91.0.1"
 const Flags = unix.CLONE_NEWNS | unix.CLONE_NEWNET
 
 // Places changes the mount and network namespaces of this process. /var/lib and /var/log become
-// the directories lib and log below dir, and writes below /etc go to etc there. The network has
-// Address, a default route that leads nowhere, and forwarding. dir must be empty.
+// the directories lib and log below dir, and writes below /etc and /opt go to etc and opt there.
+// The network has Address, a default route that leads nowhere, and forwarding. dir must be empty.
 func Places(dir string) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
-	for _, name := range []string{"etc", "work", "lib", "log"} {
+	for _, name := range []string{"etc", "etc.work", "opt", "opt.work", "lib", "log"} {
 		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
 			return err
 		}
 	}
-	etc := fmt.Sprintf("lowerdir=/etc,upperdir=%s/etc,workdir=%[1]s/work", dir)
+	over := func(name string) error {
+		return unix.Mount("overlay", "/"+name, "overlay", 0, fmt.Sprintf("lowerdir=/%s,upperdir=%s/%[1]s,workdir=%[2]s/%[1]s.work", name, dir))
+	}
 	errs := []error{
-		unix.Mount("overlay", "/etc", "overlay", 0, etc),
+		over("etc"),
+		over("opt"),
 		unix.Mount(filepath.Join(dir, "lib"), "/var/lib", "", unix.MS_BIND, ""),
 		unix.Mount(filepath.Join(dir, "log"), "/var/log", "", unix.MS_BIND, ""),
 		unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, ""), // as systemd has it

@@ -49,7 +49,7 @@ func writeConfig(o Options) error {
 
 // containerdConfig is a format string for containerd's configuration. Its arguments are
 // the directory, the sandbox image, restrict_oom_score_adj, the path of runc and the
-// directory of CNI plugins. Network namespaces and runc's state are also below the
+// directory of CNI plugins, beside which /opt/cni/bin is one. Network namespaces and runc's state are also below the
 // directory. The handler "bare" runs privileged containers without host devices. The
 // handler "test-handler" is runc under the name that e2e/conformance requires.
 const containerdConfig = `version = 3
@@ -91,7 +91,7 @@ imports = []
       Root = "%[1]s/runc"
       SystemdCgroup = false
   [plugins.'io.containerd.cri.v1.runtime'.cni]
-    bin_dirs = ["%[5]s"]
+    bin_dirs = ["%[5]s", "/opt/cni/bin"]
     conf_dir = "%[1]s/net.d"
 [plugins.'io.containerd.internal.v1.opt']
   path = "%[1]s/opt"
