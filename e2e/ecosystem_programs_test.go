@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -125,8 +124,8 @@ func (p foreign) build(ctx context.Context, out string) error {
 		return nil
 	}
 	if p.cmake != "" {
-		script := fmt.Sprintf("cmake -S %s -B %s.build %s && make -C %[2]s.build -j %d %s && cp %[2]s.build/bin/%[5]s %[2]s", dir, out, p.cmake, runtime.NumCPU(), filepath.Base(out)+"-bin")
-		if text, err := exec.CommandContext(ctx, "sh", "-c", script).CombinedOutput(); err != nil {
+		script := `cmake -S "$1" -B "$2.build" $4 && make -C "$2.build" -j "$(nproc)" "$3-bin" && cp "$2.build/bin/$3" "$2"`
+		if text, err := exec.CommandContext(ctx, "sh", "-c", script, "sh", dir, out, filepath.Base(out), p.cmake).CombinedOutput(); err != nil {
 			return fmt.Errorf("cmake: %w: %s", err, tail(string(text), 5))
 		}
 		return nil
