@@ -186,7 +186,8 @@ ruleset(name="out") {
 }
 
 // fluent-bit follows the same links, and keeps in a database how far it has read each file. It
-// takes no client certificate, but insists on a token; kubectl proxy has the certificate.
+// takes no client certificate, but insists on a token; kubectl proxy has the certificate. It finds
+// a file that was rotated before only if it looks for files more often than the node rotates.
 func fluentBit(s *ecosystemRun) {
 	proxy := s.kubectl(context.WithoutCancel(s.Context()), "proxy", "--address="+apart.Address, "--accept-hosts=.*", "--port=8001")
 	s.ok(proxy.Start())
@@ -199,7 +200,7 @@ func fluentBit(s *ecosystemRun) {
     Path /var/log/containers/*.log
     multiline.parser cri
     DB %[1]s/tail.db
-    Refresh_Interval 10
+    Refresh_Interval 1
 [FILTER]
     Name kubernetes
     Match kube.*
