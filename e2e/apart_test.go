@@ -60,5 +60,5 @@ func runApart(t *testing.T) (dir string, child bool) {
 	if t.Logf("apart from the machine:\n%s", out); err != nil {
 		t.Fatal(err)
 	}
-	return "", false
+	return dir, false // its removal reads dir
 }
