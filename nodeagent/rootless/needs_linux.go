@@ -155,7 +155,7 @@ func delegated(ctx context.Context) (string, error) {
 	base := baseOf(own)
 	for _, file := range []string{"", "cgroup.procs", "cgroup.subtree_control"} {
 		if err := unix.Access(path.Join(cgroupMount, base, file), unix.W_OK); err != nil {
-			return "", fmt.Errorf("delegated cgroup: user cannot write to %s (%v); start the agent as a user service with Delegate=yes, or by: systemd-run --user --scope -p Delegate=yes",
+			return "", fmt.Errorf("delegated cgroup: user cannot write to %s (%w); start the agent as a user service with Delegate=yes, or by: systemd-run --user --scope -p Delegate=yes",
 				path.Join(cgroupMount, base, file), err)
 		}
 	}
