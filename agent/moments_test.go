@@ -24,6 +24,7 @@ import (
 	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/podruntime"
 	"github.com/nodewright/nodewright/podspec"
+	"github.com/nodewright/nodewright/podworker"
 )
 
 // witness is a part with nearly every hook. It notes when it is called, and for which pod or
@@ -279,6 +280,9 @@ func TestMomentsOfParts(t *testing.T) {
 				time.Sleep(15 * time.Second)
 				if st := status("c"); st.Phase != v1.PodRunning {
 					t.Errorf("it is shown as %s", st.Phase)
+				}
+				if at, ok := w.host.Worker("uid-c"); !ok || at.Kind != podworker.Terminating {
+					t.Errorf("its worker is at %+v, want Terminating", at)
 				}
 			}, "stopped gone forget", "stopped c Running"},
 			{"nor in the agent's next life", func() { n.Restart(); time.Sleep(30 * time.Second) }, "stopped removed forget", "removed, stopped c"},

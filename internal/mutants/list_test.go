@@ -1266,7 +1266,7 @@ var mutants = map[string][]mutant{
 			"agent", "TestMomentsOfParts",
 		},
 		{
-			"The final status is not shown before parts have taken resources back.", "agent/syncer.go",
+			"A pod is terminating until parts have taken its resources back.", "agent/syncer.go",
 			"\tif err := a.stopped(ctx, part.RefOf(pod)); err != nil {\n\t\treturn err\n\t}\n\ta.publish(ctx, w, obs, observed.Maybe, true)\n",
 			"\t_ = a.stopped(ctx, part.RefOf(pod))\n\ta.publish(ctx, w, obs, observed.Maybe, true)\n",
 			"agent", "TestMomentsOfParts",
