@@ -56,7 +56,12 @@ func TestDecisions(t *testing.T) {
 
 	n.wantRuns(n.edit(resizeSized("a", "5Gi")), "1Gi") // more than the node has
 	n.wantConditions(a.UID, "PodResizePending Infeasible the node has 4Gi; PodResizeInProgress")
+	asked := 0
+	n.host.OnCheckResize(func(_, _ *v1.Pod) (string, string) { asked++; return v1.PodReasonInfeasible, "the node has 4Gi" })
 	n.Housekeep(nil)
+	if asked != 0 {
+		t.Error("an infeasible resize is checked again")
+	}
 	n.wantCalls("event default/a Warning ResizeInfeasible: the node has 4Gi", "resync uid-a")
 	n.edit(resizeSized("a", "1Gi")) // it is no longer asked for
 	n.wantConditions(a.UID, "PodResizeInProgress")
