@@ -368,7 +368,7 @@ func TestAgentWithoutRoot(t *testing.T) {
 	for name, before := range map[string]*v1.Pod{"web": web, "node": node} {
 		now := l.ready(name)
 		a, b := before.Status.ContainerStatuses[0], now.Status.ContainerStatuses[0]
-		if a.ContainerID != b.ContainerID || b.RestartCount != 0 || before.Status.PodIP != now.Status.PodIP {
+		if a.ContainerID != b.ContainerID || a.RestartCount != b.RestartCount || before.Status.PodIP != now.Status.PodIP {
 			t.Errorf("pod %s: before %+v at %s, now %+v at %s", name, a, before.Status.PodIP, b, now.Status.PodIP)
 		}
 	}
