@@ -48,9 +48,9 @@ clocks: ## SEEDS simulated lives of the agent on a machine whose wall clock jump
 # openat2, the start of other arm64 programs, and some of /proc. test-vm ARCH=arm64 has that.
 DIFFERS = ./cgroups ./internal/diskusage ./internal/kernel ./internal/safefile ./internal/sampleimage ./localcri/internal/ocispec ./localcri/nodewright-monitor ./network/bridge ./node
 UNDER_QEMU = GOARCH=arm64 go test -short -skip '^Test(Real|Held|ProcessOfThisMachine|DeviceNodesOfTooMuch|Log|Lines|FullDisk)'
-arm64: ## the agent and the monitor are built for arm64; unit tests of what differs by architecture, and with pages of 64 KiB, run as arm64 programs under qemu-user
+arm64: ## the agent and the monitor are built for arm64 and riscv64; unit tests of what differs by architecture, and with pages of 64 KiB, run as arm64 programs under qemu-user
 	@command -v qemu-aarch64-static >/dev/null || { apt-get update -qq && apt-get install -qq -y --no-install-recommends qemu-user-static; }
-	GOARCH=arm64 go build ./examples/agent ./localcri/nodewright-monitor
+	for arch in arm64 riscv64; do GOARCH=$$arch go build ./examples/agent ./localcri/nodewright-monitor || exit; done
 	$(UNDER_QEMU) -run '^Test' -exec qemu-aarch64-static $(DIFFERS)
 	$(UNDER_QEMU) -exec qemu-aarch64-static -run TestPlatforms ./localcri/image
 	$(UNDER_QEMU) -run '^Test' -exec 'qemu-aarch64-static -p 65536' ./cgroups ./podspec
