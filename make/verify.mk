@@ -86,7 +86,7 @@ nightly: tools ## what takes hours: 20,000 pods that come and go, 5,000 edits an
 	go test -count=1 -timeout 90m ./examples/agent -run 'TestAgentKilled|TestVolumesOutliveTheAgent' -deaths 200 -v
 	$(MAKE) mutants clocks
 	$(MAKE) fuzz TIME=5m
-	$(MAKE) test-vm
+	$(MAKE) test-vm uml rootless
 	SYSTEMD=1 $(MAKE) test-vm PKG=./internal/cmd/release ARGS='-run OnSystemd'
 	$(MAKE) takeover upgrade $(if $(I_KNOW),differential) controlplanes kubeadm prometheus clients
 	$(MAKE) conformance
