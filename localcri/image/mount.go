@@ -62,8 +62,8 @@ func (o Overlay) flags() []string {
 	// The default of "index" depends on how the kernel was built (OVERLAY_FS_INDEX); mounts shall
 	// be the same on every node.
 	out := []string{"index=off"}
-	// Attributes of overlayfs are trusted.* otherwise, which nobody can set in a user namespace. Since
-	// Linux 5.11.
+	// Without userxattr (Linux 5.11), overlayfs uses attributes with the prefix trusted., which nobody
+	// can set in a user namespace.
 	if userns.RunningInUserNS() {
 		out = append(out, "userxattr")
 	}

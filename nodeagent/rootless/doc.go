@@ -27,8 +27,8 @@
 // The user needs a cgroup of v2 that was delegated to him: see cgroups(7). Enter moves the processes
 // in it to a child, [Leaf]. In the namespaces the delegated cgroup is the root.
 //
-// Enter, Visit and Remove lock the root directory, so that they may run concurrently. They are for
-// Linux; elsewhere Enter and Visit do nothing.
+// Enter, Visit and Remove lock the root directory, so that they may run concurrently. On systems other
+// than Linux, Enter and Visit do nothing.
 //
 // Tier: beta.
 package rootless

@@ -96,8 +96,8 @@ func Check(ctx context.Context) error {
 	return lacks(uid, err)
 }
 
-// Visit is Enter for commands that only need the files of an agent: it needs no delegated cgroup, and
-// starts no network. If the root directory does not exist, it returns nil at once.
+// Visit does the same as Enter for commands that need only the files of an agent. It does not need a
+// delegated cgroup, and does not start the network. If the root directory does not exist, it returns nil at once.
 func Visit(ctx context.Context, rootDir string) error {
 	uid := os.Geteuid()
 	if uid == 0 {

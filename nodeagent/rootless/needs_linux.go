@@ -137,7 +137,7 @@ func cgroupOf(ctx context.Context, pid int) (string, error) {
 		return "", err
 	}
 	if all[""] == "" || strings.HasPrefix(all[""], "/..") {
-		return "", fmt.Errorf("cgroup of v2 below %s for process %d", cgroupMount, pid)
+		return "", fmt.Errorf("cgroup v2 of process %d below %s", pid, cgroupMount)
 	}
 	return all[""], nil
 }
@@ -167,8 +167,8 @@ var used = [][2]string{
 	{"cpu", "CPU requests and limits"}, {"cpuset", "exclusive CPUs"}, {"io", "statistics of disk use"}, {"memory", "memory limits"}, {"pids", "limits of processes"},
 }
 
-// Limits returns sentences about what does not work in the namespaces of this process, which entered
-// them with the ports.
+// Limits returns a sentence for each thing that does not work in the namespaces of this process. ports
+// is the Config.Ports of its Enter.
 func Limits(ctx context.Context, ports string) []string {
 	var out []string
 	b, _ := safefile.ReadFile(path.Join(cgroupMount, "cgroup.controllers"), maxFile)
