@@ -116,9 +116,8 @@ var shared = map[string][]string{
 	// Tables and descriptions for people.
 	"internal/podtext": append([]string{"k8s.io/utils/ptr"}, podTypes...),
 
-	// Pods that may be nonsense; where their in-tree volumes have gone.
-	"internal/podcheck":     append([]string{"k8s.io/apimachinery/pkg/util/validation", "k8s.io/apimachinery/pkg/util/validation/field"}, podTypes...),
-	"internal/csimigration": podTypes,
+	// Pods that may be nonsense.
+	"internal/podcheck": append([]string{"k8s.io/apimachinery/pkg/util/validation", "k8s.io/apimachinery/pkg/util/validation/field"}, podTypes...),
 	// What several kinds of the API have: sources of volumes, claims, selectors.
 	"internal/apicheck": append([]string{
 		"k8s.io/apimachinery/pkg/apis/meta/v1/validation", "k8s.io/apimachinery/pkg/util/validation", "k8s.io/apimachinery/pkg/util/validation/field",

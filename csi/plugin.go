@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc/codes"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/nodewright/nodewright/internal/csimigration"
 	"github.com/nodewright/nodewright/volumemgr"
 	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
@@ -64,9 +63,9 @@ func (Plugin) Label(s *volumemgr.Spec, d volumemgr.Device) string {
 // The driver need not be registered.
 func (Plugin) Supports(s *volumemgr.Spec) bool {
 	if pv := s.PersistentVolume; pv != nil {
-		return pv.Spec.CSI != nil || csimigration.SupportsPersistent(&pv.Spec.PersistentVolumeSource)
+		return pv.Spec.CSI != nil || inTree.IsPVMigratable(pv)
 	}
-	return s.Volume.CSI != nil || csimigration.Supports(&s.Volume.VolumeSource)
+	return s.Volume.CSI != nil || inTree.IsInlineMigratable(s.Volume)
 }
 
 // Deadlines of operations: the wait for an attachment, and one or two calls.

@@ -7,10 +7,11 @@ import (
 	"strings"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	csitranslation "k8s.io/csi-translation-lib"
 
-	"github.com/nodewright/nodewright/internal/csimigration"
 	"github.com/nodewright/nodewright/volumemgr"
 	"github.com/nodewright/nodewright/volumemgr/mount"
 	"github.com/nodewright/nodewright/volumemgr/plugins"
@@ -79,26 +80,30 @@ func sourceOf(s *volumemgr.Spec, pod *v1.Pod, uid types.UID) (source, error) {
 	return src, err
 }
 
+// inTree translates volumes of former in-tree drivers to those of the CSI drivers that replace them.
+var inTree = csitranslation.New()
+
 // translated returns s with a CSI source if it has the source of a former in-tree driver, and
 // otherwise s itself. Objects are shared and not modified. An inline volume of a former in-tree
 // driver becomes a persistent volume without a claim.
 func translated(s *volumemgr.Spec, pod *v1.Pod) (*volumemgr.Spec, error) {
 	switch {
-	case s.PersistentVolume != nil:
-		pv, err := csimigration.PersistentVolume(s.PersistentVolume)
-		if err != nil || pv == s.PersistentVolume {
-			return s, err
+	case inTree.IsPVMigratable(s.PersistentVolume):
+		pv, err := inTree.TranslateInTreePVToCSI(logr.Discard(), s.PersistentVolume)
+		if err != nil {
+			return s, fmt.Errorf("persistent volume %s: %w", s.PersistentVolume.Name, err)
 		}
-		return &volumemgr.Spec{PersistentVolume: pv, ReadOnly: s.ReadOnly || csimigration.ReadOnly(s.PersistentVolume)}, nil
-	case s.Volume != nil && s.Volume.CSI == nil:
-		pv, readOnly, err := csimigration.Inline(s.Volume)
-		if err != nil || pv == nil {
-			return s, err
-		}
+		return &volumemgr.Spec{PersistentVolume: pv, ReadOnly: s.ReadOnly}, nil
+	case inTree.IsInlineMigratable(s.Volume):
+		namespace := ""
 		if pod != nil {
-			csimigration.InNamespace(pv, pod.Namespace)
+			namespace = pod.Namespace
 		}
-		return &volumemgr.Spec{PersistentVolume: pv, ReadOnly: readOnly}, nil
+		pv, err := inTree.TranslateInTreeInlineVolumeToCSI(logr.Discard(), s.Volume, namespace)
+		if err != nil {
+			return s, fmt.Errorf("volume %s: %w", s.Volume.Name, err)
+		}
+		return &volumemgr.Spec{PersistentVolume: pv}, nil
 	}
 	return s, nil
 }

@@ -15,10 +15,10 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	intree "k8s.io/csi-translation-lib/plugins"
 
 	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/agent/local"
-	"github.com/nodewright/nodewright/internal/csimigration"
 	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/podsync"
 	"github.com/nodewright/nodewright/kubeapi/seal"
@@ -34,6 +34,12 @@ var _ interface {
 	local.ContainerEventRecorder
 	local.NodeEventRecorder
 } = (*kubeapi.EventRecorder)(nil)
+
+// migrated are the former in-tree plugins whose volumes package csi translates, sorted.
+var migrated = []string{
+	intree.AWSEBSInTreePluginName, intree.AzureDiskInTreePluginName, intree.AzureFileInTreePluginName, intree.CinderInTreePluginName,
+	intree.GCEPDInTreePluginName, intree.PortworxVolumePluginName, intree.VSphereInTreePluginName,
+}
 
 // cluster is the connection to an API server.
 type cluster struct {
@@ -191,7 +197,7 @@ func (cl *cluster) follow(b *nodeagent.Builder) (err error) {
 		return err
 	}
 	if cl.storage, err = podsync.NewStorage(podsync.StorageConfig{
-		Client: cl.client, NodeName: cl.name, Node: func() (*v1.Node, bool) { return cl.node.Node() }, Migrated: csimigration.Plugins(),
+		Client: cl.client, NodeName: cl.name, Node: func() (*v1.Node, bool) { return cl.node.Node() }, Migrated: migrated,
 		Memory: b.Store("cluster/storage", "storage"), Log: b.Log.Named("storage"),
 	}); err != nil {
 		return err
