@@ -27,7 +27,7 @@ var readers = []ecosystemTest{
 	{"rsyslog", []string{"rsyslogd"}, everywhere, rsyslog},
 	{"fluent-bit", []string{"fluent-bit"}, everywhere, fluentBit},
 	{"metrics-server", []string{"metrics-server"}, inCluster, metricsServer},
-	{"node-problem-detector", []string{"node-problem-detector"}, inCluster, nodeProblemDetector},
+	{"node-problem-detector", []string{"node-problem-detector"}, everywhere, nodeProblemDetector},
 	{"k9s", []string{"k9s", "tmux"}, everywhere, k9s},
 	{"kubectl-debug-node", nil, everywhere, debugNode},
 }
@@ -300,7 +300,7 @@ spec:
 }
 
 // node-problem-detector adds a condition to the node that the agent's own statuses leave alone,
-// and events. The API of a node alone does not take the status of a Node.
+// and events.
 func nodeProblemDetector(s *ecosystemRun) {
 	s.ok(os.WriteFile(filepath.Join(s.dir, "monitor.json"), []byte(`{
 "plugin": "custom", "pluginConfig": {"invoke_interval": "1s", "timeout": "5s", "max_output_length": 80, "concurrency": 1},

@@ -1,14 +1,18 @@
 package localapi_test
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nodewright/nodewright/localapi"
 	"github.com/nodewright/nodewright/localapi/store"
 )
 
@@ -113,6 +117,42 @@ func TestRestart(t *testing.T) {
 	must[v1.ConfigMap](b, "GET", configMaps+"/"+long.Name, "", nil)
 	if n := must[v1.Node](b, "GET", "/api/v1/nodes/node-1", "", nil); !n.Spec.Unschedulable || n.Labels["x"] != "y" {
 		t.Errorf("%+v", n)
+	}
+}
+
+// A client adds a condition to the node, which stays beside the agent's own, also over a restart.
+func TestConditionsOfTheNode(t *testing.T) {
+	const node, status, strategic = "/api/v1/nodes/node-1", "/api/v1/nodes/node-1/status", "application/strategic-merge-patch+json"
+	describe := func(c *localapi.Config) {
+		c.Describe = func(_ context.Context, n *v1.Node) error {
+			n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}
+			return nil
+		}
+	}
+	conditions := func(n v1.Node) (out []string) {
+		for _, c := range n.Status.Conditions {
+			out = append(out, fmt.Sprintf("%s=%s", c.Type, c.Status))
+		}
+		return out
+	}
+	dir := t.TempDir()
+	a := start(t, store.NewDir(dir), describe)
+	must[v1.Node](a, "GET", node, "", nil)
+	n := must[v1.Node](a, "PATCH", status, strategic, `{"status":{"conditions":[{"type":"Ready","status":"False"},{"type":"DiskFails","status":"True"}]}}`)
+	want := []string{"Ready=True", "DiskFails=True"}
+	if got := conditions(n); !slices.Equal(got, want) {
+		t.Errorf("patched: %q, want %q", got, want)
+	}
+	a.refused("PATCH", status, strategic, `{"status":{"capacity":{"example.com/dongle":"4"}}}`, 422, metav1.StatusReasonInvalid, "only conditions")
+	must[v1.Node](a, "PATCH", node, strategic, `{"metadata":{"labels":{"x":"y"}},"status":{"conditions":[{"type":"Other","status":"True"}]}}`)
+	a.stop()
+	b := start(t, store.NewDir(dir), describe)
+	if got := conditions(must[v1.Node](b, "GET", node, "", nil)); !slices.Equal(got, want) {
+		t.Errorf("after a restart: %q, want %q", got, want)
+	}
+	n = must[v1.Node](b, "PATCH", status, strategic, `{"status":{"conditions":[{"type":"DiskFails","$patch":"delete"}]}}`)
+	if got := conditions(n); !slices.Equal(got, want[:1]) {
+		t.Errorf("deleted: %q, want %q", got, want[:1])
 	}
 }
 

@@ -79,7 +79,7 @@ func newKinds() []*kind {
 		},
 		{
 			GroupVersionKind: coreV1.WithKind("Node"), resource: "nodes", singular: "node", short: []string{"no"},
-			empty: &v1.Node{}, list: &v1.NodeList{}, streams: []string{"proxy"}, columns: podtext.Nodes,
+			empty: &v1.Node{}, list: &v1.NodeList{}, subresources: []string{"status"}, streams: []string{"proxy"}, columns: podtext.Nodes,
 			fixed: "this is the API of one node, which is there as long as its agent is",
 		},
 		{

@@ -3,6 +3,7 @@ package localapi
 import (
 	"context"
 	"maps"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/nodewright/nodewright/localapi/internal/objects"
 	"github.com/nodewright/nodewright/localapi/store"
@@ -40,7 +42,7 @@ func (s *Server) begins(docs []store.Document) {
 			continue
 		}
 		kept := o.(*v1.Node)
-		n.Labels, n.Annotations, n.Spec.Unschedulable = kept.Labels, kept.Annotations, kept.Spec.Unschedulable
+		n.Labels, n.Annotations, n.Spec.Unschedulable, n.Status.Conditions = kept.Labels, kept.Annotations, kept.Spec.Unschedulable, kept.Status.Conditions
 		if !kept.CreationTimestamp.IsZero() {
 			n.CreationTimestamp = kept.CreationTimestamp
 		}
@@ -59,6 +61,7 @@ func (t *turn) takeNode(d *store.Document, o *v1.Node) error {
 	n := it.Object.DeepCopyObject().(*v1.Node)
 	n.Spec.Unschedulable = o.Spec.Unschedulable
 	n.Labels, n.Annotations = over(s.described().Labels, o.Labels), over(s.described().Annotations, o.Annotations)
+	n.Status.Conditions = s.withConditions(o.Status.Conditions)
 	_, err := t.apply(change{Kind: s.nodes, Key: keyOf(n), Actor: objects.File, Verb: objects.Update, Object: n, Read: objects.FileState{Name: d.Name, At: d.Revision}})
 	return err
 }
@@ -91,7 +94,36 @@ func (s *Server) ownWords(n *v1.Node) *v1.Node {
 	out := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, CreationTimestamp: n.CreationTimestamp}}
 	out.Labels, out.Annotations = differing(n.Labels, found.Labels), differing(n.Annotations, found.Annotations)
 	out.Spec.Unschedulable = n.Spec.Unschedulable
+	out.Status.Conditions = otherConditions(n.Status.Conditions, found.Status.Conditions)
 	return out
+}
+
+// otherConditions returns the conditions in list whose types are not in agents.
+func otherConditions(list, agents []v1.NodeCondition) (out []v1.NodeCondition) {
+	for _, c := range list {
+		if !slices.ContainsFunc(agents, func(a v1.NodeCondition) bool { return a.Type == c.Type }) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// withConditions returns the conditions of the agent, and those in list of other types.
+func (s *Server) withConditions(list []v1.NodeCondition) []v1.NodeCondition {
+	agents := s.described().Status.Conditions
+	return append(slices.Clone(agents), otherConditions(list, agents)...)
+}
+
+// prepareNodeStatus restores the agent's conditions in the status of n, which a client sends. The
+// client may set conditions of other types, as node-problem-detector does, and no other field.
+func (s *Server) prepareNodeStatus(k *kind, n, old *v1.Node) error {
+	want := old.Status.DeepCopy()
+	want.Conditions = n.Status.Conditions
+	if !equality.Semantic.DeepEqual(&n.Status, want) {
+		return invalid(k, n.Name, field.ErrorList{field.Forbidden(field.NewPath("status"), "only conditions may be changed; the agent sets the rest")})
+	}
+	n.Status.Conditions = s.withConditions(n.Status.Conditions)
+	return nil
 }
 
 func differing(m, from map[string]string) map[string]string {
@@ -120,7 +152,7 @@ func (s *Server) fresh(ctx context.Context, k *kind) error {
 	}
 	defer func() { <-s.looking }()
 	s.mu.Lock()
-	recent := time.Since(s.looked) < lookEvery
+	first, recent := s.asDescribed == nil, time.Since(s.looked) < lookEvery
 	s.mu.Unlock()
 	if recent {
 		return nil
@@ -133,6 +165,12 @@ func (s *Server) fresh(ctx context.Context, k *kind) error {
 		return nil
 	}
 	t := s.set.TryTurn()
+	if t == nil && first { // objects are still being loaded
+		var err error
+		if t, err = s.set.Turn(bounded); err != nil {
+			return err
+		}
+	}
 	if t == nil { // a writer is active; the next read stores the rest
 		return nil
 	}
@@ -149,6 +187,7 @@ func (s *Server) fresh(ctx context.Context, k *kind) error {
 	n := old.DeepCopy()
 	n.Labels, n.Annotations = over(found.Labels, own.Labels), over(found.Annotations, own.Annotations)
 	n.Spec, n.Status = found.Spec, found.Status
+	n.Status.Conditions = s.withConditions(own.Status.Conditions)
 	n.Spec.Unschedulable = own.Spec.Unschedulable
 	if !sameNode(n, old) {
 		_, err := t.Apply(change{Kind: s.nodes, Key: keyOf(n), Actor: objects.Agent, Verb: objects.Update, Object: n})

@@ -178,6 +178,9 @@ func (s *Server) prepareUpdate(k *kind, subresource string, o, old object) error
 		kept.Set(status)
 		overwrite(o, old)
 		objects.Field(o, "Status").Set(kept)
+		if n, ok := o.(*v1.Node); ok {
+			return s.prepareNodeStatus(k, n, old.(*v1.Node))
+		}
 		keepStatus(o, old)
 	case "finalize": // of a namespace; it ends when it is empty
 		if errs := checkFinalizers(o.(*v1.Namespace).Spec.Finalizers, field.NewPath("spec")); len(errs) > 0 {
