@@ -69,28 +69,6 @@ func Certificates(r *http.Request) (*User, error) {
 	return &User{Name: subject.CommonName, Groups: subject.Organization}, nil
 }
 
-// Allow returns a handler for paths outside of the API. Requests of users in the group, or in a
-// group with more rights, go to next. Other requests get 401 or 403, as from the API. An unknown
-// group means [GroupAdmin].
-func (s *Server) Allow(who Authenticate, group string, next http.Handler) http.Handler {
-	least := (&User{Groups: []string{group}}).level()
-	if least == nobody {
-		least = admin
-	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		user, _, err := identify(r, who)
-		switch {
-		case err != nil:
-			s.refuse(w, r, err)
-		case user.level() < least:
-			s.refuse(w, r, generic(http.StatusForbidden, metav1.StatusReasonForbidden,
-				fmt.Sprintf("User %q cannot get path %q: want a certificate of the group %s", user.Name, r.URL.Path, group)))
-		default:
-			next.ServeHTTP(w, r)
-		}
-	})
-}
-
 // extraHeader is the prefix of the headers that set extra fields of the impersonated user.
 const extraHeader = "Impersonate-Extra-"
 

@@ -126,37 +126,6 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// What stands beside the API is for those of a group.
-func TestAllow(t *testing.T) {
-	a := start(t, &store.Memory{})
-	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "page") })
-	for _, c := range []struct {
-		group, has string
-		code       int
-		want       string
-	}{
-		{localapi.GroupView, "", 401, "the request has no client certificate"},
-		{localapi.GroupView, localapi.GroupView, 200, "page"},
-		{localapi.GroupView, localapi.GroupAdmin, 200, "page"},
-		{localapi.GroupEdit, localapi.GroupView, 403, "want a certificate of the group nodewright:edit"},
-		{localapi.GroupEdit, localapi.GroupEdit, 200, "page"},
-		{"else", "else", 403, `User \"ann\" cannot get path \"/ui/\"`},
-		{"else", localapi.GroupAdmin, 200, "page"},
-	} {
-		who := func(*http.Request) (*localapi.User, error) {
-			if c.has == "" {
-				return nil, nil //nolint:nilnil // nobody
-			}
-			return &localapi.User{Name: "ann", Groups: []string{c.has}}, nil
-		}
-		w := httptest.NewRecorder()
-		a.Allow(who, c.group, page).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/ui/", nil))
-		if w.Code != c.code || !strings.Contains(w.Body.String(), c.want) {
-			t.Errorf("a member of %q at a page for %q: %d, want %d with %q: %s", c.has, c.group, w.Code, c.code, c.want, w.Body)
-		}
-	}
-}
-
 // An admin may take somebody else's rights, and nobody else may; the headers are never
 // ignored.
 func TestImpersonation(t *testing.T) {
@@ -196,12 +165,5 @@ func TestImpersonation(t *testing.T) {
 		if w.Code != c.code || !strings.Contains(w.Body.String(), c.want) {
 			t.Errorf("%s: %d, want %d with %q: %s", c.name, w.Code, c.code, c.want, w.Body)
 		}
-	}
-	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "page") })
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/ui/", nil)
-	r.Header.Set("Impersonate-User", "ann")
-	w := httptest.NewRecorder()
-	if a.Allow(localapi.Root, localapi.GroupView, page).ServeHTTP(w, r); w.Code != 403 {
-		t.Errorf("a page, as nobody: %d", w.Code)
 	}
 }

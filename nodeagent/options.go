@@ -84,10 +84,6 @@ type Settings struct {
 	// which is created at the first start. If the key cannot be used, Secrets and tokens are not
 	// stored.
 	SecretKeyFile string
-	// SecretKeyCredential is the name of a credential of the agent's systemd service that has the
-	// key, in place of SecretKeyFile. systemd-creds(1) can encrypt such a credential with the
-	// TPM. If it is "", the key is in SecretKeyFile.
-	SecretKeyCredential string
 	// SecretsInClear stores Secrets and tokens unencrypted. It is for machines with an encrypted
 	// disk.
 	SecretsInClear bool
@@ -161,15 +157,8 @@ func (o *Options) validate() error {
 // validate returns an error if more than one source of the key is set, since it would not be
 // clear which key is used.
 func (s *Settings) validate() error {
-	named := 0
-	for _, is := range []bool{s.SecretKeyFile != "", s.SecretKeyCredential != "", s.SecretsInClear} {
-		if is {
-			named++
-		}
-	}
-	if named > 1 {
-		return fmt.Errorf("Settings: SecretKeyFile is %q, SecretKeyCredential is %q, and SecretsInClear is %t; want at most one of them",
-			s.SecretKeyFile, s.SecretKeyCredential, s.SecretsInClear)
+	if s.SecretKeyFile != "" && s.SecretsInClear {
+		return fmt.Errorf("Settings: SecretKeyFile is %q, and SecretsInClear is true; want at most one of them", s.SecretKeyFile)
 	}
 	return nil
 }

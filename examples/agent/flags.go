@@ -26,7 +26,6 @@ type runFlags struct {
 	kubelet *kubeletconfig.Flags
 
 	secretKeyFile    string
-	secretCredential string
 	secretsInClear   bool
 	socket           string
 	startsInFlight   int
@@ -45,7 +44,6 @@ type runFlags struct {
 	pullBandwidth    string
 	nriSocket        string
 	localAPI         string
-	localUI          bool
 	bundle           string
 	bundleInterval   time.Duration
 	recordSize       string
@@ -59,7 +57,6 @@ type runFlags struct {
 func (f *runFlags) bind(fs *flag.FlagSet) {
 	f.kubelet.Bind(fs)
 	fs.StringVar(&f.secretKeyFile, "secret-key-file", "", "a `file` with the 32-byte key that encrypts Secrets and tokens on disk; default ROOT_DIR/secret.key, created at the first start")
-	fs.StringVar(&f.secretCredential, "secret-key-credential", "", "the `name` of the credential of the agent's systemd service that contains this key")
 	fs.BoolVar(&f.secretsInClear, "secrets-in-clear", false, "do not encrypt Secrets and tokens on disk: for an encrypted disk")
 	fs.StringVar(&f.socket, "socket", "", "the agent's own `socket`; default ROOT_DIR/agent.sock")
 	fs.IntVar(&f.startsInFlight, "starts-in-flight", 0, "the maximum `number` of pods that start at the same time; default: the number of CPUs, at least 4")
@@ -81,7 +78,6 @@ func (f *runFlags) bind(fs *flag.FlagSet) {
 	fs.StringVar(&f.pullBandwidth, "pull-bandwidth", "", "the maximum number of `bytes` per second, such as 512Ki, at which the agent's own container runtime downloads image layers; default: no limit")
 	fs.StringVar(&f.nriSocket, "nri-socket", "", "the `socket` to which plugins of the Node Resource Interface connect, such as /var/run/nri/nri.sock, for the agent's own container runtime; needs a build with -tags nri")
 	fs.StringVar(&f.localAPI, "local-api", "", "serve the Kubernetes API of this node on the agent's own socket and, over TLS, at an `address` such as 127.0.0.1:6443; \"socket\" means the socket only")
-	fs.BoolVar(&f.localUI, "local-api-ui", false, "also serve the page of \"agent ui\" at the address of --local-api, below /ui/, for clients of the API")
 	fs.StringVar(&f.bundle, "bundle", "", "run the pods of a bundle: a `reference` with a tag to poll, such as registry.example/fleet/shop:prod, or \""+onlyApplied+"\" to run only bundles of \"agent bundle apply\"")
 	fs.DurationVar(&f.bundleInterval, "bundle-interval", 0, "the `duration` between two polls of --bundle, which varies by a fifth; default 1m")
 	fs.StringVar(&f.recordSize, "record-size", "", "the maximum size in `bytes` of the record that \"agent why --at\" reads; default 16Mi; 0 disables the record")
@@ -143,14 +139,11 @@ func (f *runFlags) validate() error {
 	if f.secretKeyFile != "" && f.kubelet.Kubeconfig == "" {
 		bad("--secret-key-file=%q: requires --kubeconfig", f.secretKeyFile)
 	}
-	if f.secretCredential != "" && f.kubelet.Kubeconfig == "" {
-		bad("--secret-key-credential=%q: requires --kubeconfig", f.secretCredential)
-	}
 	if f.secretsInClear && f.kubelet.Kubeconfig == "" {
 		bad("--secrets-in-clear=true: requires --kubeconfig")
 	}
-	if f.secretKeyFile != "" && f.secretCredential != "" || f.secretsInClear && f.secretKeyFile+f.secretCredential != "" {
-		bad("--secret-key-file=%q --secret-key-credential=%q --secrets-in-clear=%t: want at most one of them", f.secretKeyFile, f.secretCredential, f.secretsInClear)
+	if f.secretKeyFile != "" && f.secretsInClear {
+		bad("--secret-key-file=%q --secrets-in-clear=true: want at most one of them", f.secretKeyFile)
 	}
 	if len(f.socket) > longestSocketPath {
 		bad("--socket=%q: want a path of at most %d bytes", f.socket, longestSocketPath)
@@ -182,9 +175,6 @@ func (f *runFlags) validate() error {
 	}
 	if f.localAPI != "" && f.kubelet.Kubeconfig != "" {
 		bad("--local-api=%q: must not be set together with --kubeconfig", f.localAPI)
-	}
-	if f.localUI && (f.localAPI == "" || f.localAPI == onSocket) {
-		bad("--local-api-ui: requires --local-api=ADDRESS, got %q", f.localAPI)
 	}
 	if f.bundle != "" && f.bundle != onlyApplied {
 		if err := bundle.CheckRef(f.bundle); err != nil {

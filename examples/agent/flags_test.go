@@ -86,10 +86,8 @@ func TestFlagsWrong(t *testing.T) {
 		want []string
 	}{
 		{[]string{"--secret-key-file", "/s"}, []string{`--secret-key-file="/s"`, "requires --kubeconfig"}},
-		{[]string{"--secret-key-credential", "s"}, []string{`--secret-key-credential="s"`, "requires --kubeconfig"}},
 		{[]string{"--secrets-in-clear"}, []string{"--secrets-in-clear=true", "requires --kubeconfig"}},
 		{[]string{"--kubeconfig", "/k", "--secrets-in-clear", "--secret-key-file", "/s"}, []string{`--secret-key-file="/s"`, "want at most one of them"}},
-		{[]string{"--kubeconfig", "/k", "--secret-key-credential", "s", "--secret-key-file", "/s"}, []string{`--secret-key-file="/s"`, "want at most one of them"}},
 		{[]string{"--socket", long}, []string{`--socket="` + long, "at most 107 bytes"}},
 		{[]string{"--exec-probes-in-flight", "-1"}, []string{"--exec-probes-in-flight=-1", "1 or more"}},
 		{[]string{"--pulls-per-registry", "-1"}, []string{"--pulls-per-registry=-1", "1 or more"}},

@@ -38,7 +38,7 @@ func TestKubectlSession(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	l.withShell()
-	l.args = append(l.args, "--local-api=127.0.0.1:0", "--local-api-ui")
+	l.args = append(l.args, "--local-api=127.0.0.1:0")
 	l.start()
 	k := l.kubectl()
 	k.must(fmt.Sprintf(`apiVersion: v1
@@ -56,7 +56,6 @@ spec:
 `, shell), words("apply -f -"), "pod/box created")
 	k.must("", words("wait --for=condition=Ready pod/box --timeout=300s"), "condition met")
 
-	t.Run("the page", func(t *testing.T) { k.seesThePage("box") })
 	t.Run("who may what", func(t *testing.T) {
 		k.must("", words("auth whoami"), "nodewright:admin")
 		k.must("", words("auth can-i create pods"), "yes")
@@ -125,35 +124,6 @@ spec:
 		k.must("", words("api-resources"), "resourceclaims", "PodMetrics")
 		k.must("", words("delete pod,cm,secret --all"), "deleted")
 	})
-}
-
-// seesThePage opens the node's page as a browser does through kubectl proxy.
-func (k *kubectl) seesThePage(pod string) {
-	k.l.t.Helper()
-	ctx, cancel := context.WithTimeout(k.l.t.Context(), patience)
-	defer cancel()
-	cmd := k.command(ctx, "proxy", "--port=0")
-	out, err := cmd.StdoutPipe()
-	k.l.must(err)
-	k.l.must(cmd.Start())
-	defer func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	}()
-	line, err := bufio.NewReader(out).ReadString('\n') // Starting to serve on 127.0.0.1:40001
-	k.l.must(err)
-	at := strings.Fields(line)
-	for path, want := range map[string]string{"/ui/": `href="pods/default/` + pod + `"`, "/ui/pods/default/" + pod: "default/" + pod, "/ui": `href="pods/default/` + pod + `"`} {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+at[len(at)-1]+path, nil)
-		k.l.must(err)
-		resp, err := http.DefaultClient.Do(req)
-		k.l.must(err)
-		body, err := io.ReadAll(resp.Body)
-		_ = resp.Body.Close()
-		if err != nil || resp.StatusCode != http.StatusOK || !strings.Contains(string(body), want) {
-			k.l.t.Errorf("%s: %s, %v: %s", path, resp.Status, err, body)
-		}
-	}
 }
 
 // forwards reaches a port of a pod through kubectl.

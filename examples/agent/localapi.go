@@ -2,12 +2,10 @@ package main
 
 import (
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/nodewright/nodewright/agent/local"
 	api "github.com/nodewright/nodewright/localapi"
 	"github.com/nodewright/nodewright/nodeagent"
 	"github.com/nodewright/nodewright/nodeagent/localapi"
@@ -16,25 +14,15 @@ import (
 // onSocket is the value of --local-api that serves the API on the agent's own socket only.
 const onSocket = "socket"
 
-// serveLocalAPI adds the Kubernetes API of the node to the options if --local-api is set, and
-// the page of "agent ui" if --local-api-ui is set.
-func serveLocalAPI(o *nodeagent.Options, f *runFlags) error {
-	c := localapi.Config{Address: f.localAPI}
+// serveLocalAPI adds the Kubernetes API of the node to the options if --local-api is set.
+func serveLocalAPI(o *nodeagent.Options, f *runFlags) {
 	switch f.localAPI {
 	case "":
-		return nil
 	case onSocket:
-		c.Address = ""
+		localapi.Attach(o, localapi.Config{})
+	default:
+		localapi.Attach(o, localapi.Config{Address: f.localAPI})
 	}
-	if f.localUI {
-		page, err := local.NewPage(local.PageConfig{Agent: local.NewClient(o.Socket), Log: o.Log})
-		if err != nil {
-			return err
-		}
-		c.Beside = map[string]http.Handler{"/ui/": http.StripPrefix("/ui", page)}
-	}
-	localapi.Attach(o, c)
-	return nil
 }
 
 // newKubeconfig returns the command that creates a kubeconfig with a new client certificate. The

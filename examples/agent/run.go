@@ -128,9 +128,7 @@ func runAgent(ctx context.Context, std stdio, f *runFlags, program string) error
 	o.Metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	o.Services = append(o.Services, tellConfig(conf, f.kubelet))
 	runBundles(&o, f, bundles) // before the API, which shows the pods of all sources
-	if err := serveLocalAPI(&o, f); err != nil {
-		return err
-	}
+	serveLocalAPI(&o, f)
 	if f.shutdownOnTerm {
 		var stop func()
 		ctx, o.Machine, stop = endsWithMachine(ctx)
@@ -201,7 +199,7 @@ func nodeOptions(f *runFlags, conf *kubeletconfig.Config) nodeagent.Options {
 		Config: conf, Parts: slices.Concat(f.recorded(), exporter(), []nodeagent.Maker{csi.Volumes}, nodeagent.Standard()), Services: nodeagent.StandardServices(), Join: cluster.Join, Flags: f.all,
 		KubernetesVersion: f.version.release(),
 		Settings: nodeagent.Settings{
-			SecretKeyFile: f.secretKeyFile, SecretKeyCredential: f.secretCredential, SecretsInClear: f.secretsInClear,
+			SecretKeyFile: f.secretKeyFile, SecretsInClear: f.secretsInClear,
 			Socket:         cmp.Or(f.socket, filepath.Join(conf.RootDir, "agent.sock")),
 			StartsInFlight: f.startsInFlight, PullsPerRegistry: f.pullsPerRegistry, ExecProbes: f.execProbes, FastProbes: f.fastProbes,
 			PodLogBudget: f.gc.budgetBytes(), PinnedImages: f.gc.pinned(), LeaveHost: f.leaveHost || rootless.Inside(), ContainerLogs: linksDir(),

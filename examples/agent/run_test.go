@@ -18,8 +18,8 @@ func TestNodeOptions(t *testing.T) {
 	if s.StartsInFlight != 2 || s.PullsPerRegistry != 6 || s.ExecProbes != 7 || !s.FastProbes || s.Socket != filepath.Join(root, "agent.sock") {
 		t.Errorf("settings %+v", s)
 	}
-	f.socket, f.secretKeyFile, f.secretCredential, f.secretsInClear = "/run/a.sock", "/key", "cred", true
-	if s := nodeOptions(f, c).Settings; s.Socket != "/run/a.sock" || s.SecretKeyFile != "/key" || s.SecretKeyCredential != "cred" || !s.SecretsInClear {
+	f.socket, f.secretKeyFile, f.secretsInClear = "/run/a.sock", "/key", true
+	if s := nodeOptions(f, c).Settings; s.Socket != "/run/a.sock" || s.SecretKeyFile != "/key" || !s.SecretsInClear {
 		t.Errorf("settings %+v", s)
 	}
 }

@@ -53,24 +53,6 @@ func Open(file string) (*Sealer, error) {
 	return newSealer(key)
 }
 
-// Credential reads a key that systemd passes to this service under a name
-// (LoadCredential= or LoadCredentialEncrypted= in systemd.exec(5)): the file of
-// that name in $CREDENTIALS_DIRECTORY. systemd-creds(1) encrypts it with the TPM.
-func Credential(name string) (*Sealer, error) {
-	if name == "" || name == "." || name == ".." || filepath.Base(name) != name {
-		return nil, fmt.Errorf("credential %q: want a name without /", name)
-	}
-	dir := os.Getenv("CREDENTIALS_DIRECTORY")
-	if dir == "" {
-		return nil, fmt.Errorf("credential %q: $CREDENTIALS_DIRECTORY is not set; want a systemd service that loads the credential", name)
-	}
-	s, err := Open(filepath.Join(dir, name))
-	if err != nil {
-		return nil, fmt.Errorf("read credential %q: %w", name, err)
-	}
-	return s, nil
-}
-
 // Machine reads the key of this machine, and creates it if there is none: a file
 // readable only by its owner, which is synced when Machine returns. Its directory must
 // exist. A file without a valid key is renamed to <file>.corrupt-N, and a new key is

@@ -59,25 +59,6 @@ func TestHostileKeyFiles(t *testing.T) {
 	}
 }
 
-func TestCredential(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "key"), bytes.Repeat([]byte("k"), keySize), 0o400); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Credential("key"); err == nil || !strings.Contains(err.Error(), "$CREDENTIALS_DIRECTORY is not set") {
-		t.Errorf("without systemd: %v", err)
-	}
-	t.Setenv("CREDENTIALS_DIRECTORY", dir)
-	if s, err := Credential("key"); err != nil || !s.Encrypts() {
-		t.Error(err)
-	}
-	for _, name := range []string{"", ".", "..", "a/b", "../key", "/key", "none"} {
-		if _, err := Credential(name); err == nil || !strings.Contains(err.Error(), `credential "`+name+`"`) {
-			t.Errorf("%q: %v", name, err)
-		}
-	}
-}
-
 // The machine's key is made once, and is for its owner alone.
 func TestMachineKey(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "secret.key")

@@ -29,8 +29,6 @@ func openKey(b *nodeagent.Builder, lost func(setAside string, err error)) (*seal
 	switch s := &b.Settings; {
 	case s.SecretsInClear:
 		return seal.Clear(), nil
-	case s.SecretKeyCredential != "":
-		return seal.Credential(s.SecretKeyCredential)
 	case s.SecretKeyFile != "":
 		return seal.Open(s.SecretKeyFile)
 	default:

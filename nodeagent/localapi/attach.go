@@ -38,9 +38,6 @@ type Config struct {
 	// Names are additional host names of the API, beside localhost, the node's own
 	// and the host of Address; none.
 	Names []string
-	// Beside are additional handlers served with TLS, each below its path, such as
-	// "/ui/", to all clients of the API; none. Requests keep the path.
-	Beside map[string]http.Handler
 }
 
 // authorityDir returns the directory of the authority that signs clients' certificates.
@@ -198,7 +195,7 @@ func (a *attached) serve(ctx context.Context, n *nodeagent.Node) error {
 		log.Warn("failed to store address of local API", zap.Error(err))
 	}
 	srv := httpbound.New(httpbound.Config{
-		Handler: a.handler(), TLS: authority.TLS(append(names, a.cfg.Names...)), HTTP2: true, MaxHead: 1 << 18, Connections: maxConnections, Log: log,
+		Handler: a.api.Handler(localapi.Certificates), TLS: authority.TLS(append(names, a.cfg.Names...)), HTTP2: true, MaxHead: 1 << 18, Connections: maxConnections, Log: log,
 	})
 	log.Info("listening", zap.Stringer("address", l.Addr()))
 	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
@@ -207,22 +204,6 @@ func (a *attached) serve(ctx context.Context, n *nodeagent.Node) error {
 		return err
 	}
 	return nil
-}
-
-// handler returns the handler for clients with certificates.
-func (a *attached) handler() http.Handler {
-	mux := http.NewServeMux()
-	for path, h := range a.cfg.Beside {
-		mux.Handle(path, a.api.Allow(localapi.Certificates, localapi.GroupView, h))
-	}
-	api := a.api.Handler(localapi.Certificates)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if h, pattern := mux.Handler(r); pattern != "" {
-			h.ServeHTTP(w, r)
-			return
-		}
-		api.ServeHTTP(w, r) // without a mux, which would redirect an unclean path
-	})
 }
 
 func first(list []string) string {
