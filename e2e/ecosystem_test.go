@@ -24,6 +24,7 @@ import (
 	"github.com/nodewright/nodewright/e2e/controlplane"
 	"github.com/nodewright/nodewright/internal/containerdtest"
 	"github.com/nodewright/nodewright/internal/sampleimage"
+	"github.com/nodewright/nodewright/internal/testprogram"
 )
 
 // An ecosystemTest is what is done with a program of others on a node.
@@ -109,7 +110,7 @@ type ecosystemNode struct {
 	config     string
 	flags      []string
 	cmd        *exec.Cmd
-	log        output
+	log        testprogram.Output
 	images     map[string]bool // that the node has
 }
 
@@ -405,7 +406,7 @@ func (s *ecosystemRun) command(ctx context.Context, name string, args ...string)
 // background runs a program of others until the test ends.
 func (s *ecosystemRun) background(name string, args ...string) {
 	s.Helper()
-	log := &output{}
+	log := &testprogram.Output{}
 	cmd := s.command(context.WithoutCancel(s.Context()), name, args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	s.ok(cmd.Start())

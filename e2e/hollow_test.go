@@ -44,7 +44,7 @@ func TestHollow(t *testing.T) {
 	if err := testprogram.Compile(t.Context(), "..", path, "./examples/hollow"); err != nil {
 		t.Fatal(err)
 	}
-	log := &output{}
+	log := &testprogram.Output{}
 	cmd := exec.Command(path, "--kubeconfig", admin, "--nodes", strconv.Itoa(*hollowNodes), "--dir", filepath.Join(dir, "nodes"), "--label", "hollow=true", "-v")
 	cmd.Stdout, cmd.Stderr = log, log
 	began := time.Now()

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/nodewright/nodewright/internal/containerdtest"
+	"github.com/nodewright/nodewright/internal/testprogram"
 )
 
 // runtimeName is what the runtime calls itself.
@@ -59,7 +60,7 @@ func TestKubectl(t *testing.T) {
 		if out := l.kubectl("logs", "box", "--tail=2"); strings.Count(out, "\n") != 2 {
 			t.Errorf("got %q", out)
 		}
-		var got output
+		var got testprogram.Output
 		cmd := l.cp.Kubectl(t.Context(), "logs", "-f", "box")
 		cmd.Stdout, cmd.Stderr = &got, &got
 		l.must(cmd.Start())
@@ -91,7 +92,7 @@ func TestKubectl(t *testing.T) {
 		}
 	})
 	t.Run("attach", func(t *testing.T) {
-		var got output
+		var got testprogram.Output
 		cmd := l.cp.Kubectl(t.Context(), "attach", "box")
 		cmd.Stdout, cmd.Stderr = &got, &got
 		l.must(cmd.Start())
@@ -114,7 +115,7 @@ func TestKubectl(t *testing.T) {
 	})
 	t.Run("port-forward", func(t *testing.T) {
 		l.kubectl("exec", "box", "--", "sh", "-c", "echo served >/tmp/index.html; httpd -p 8080 -h /tmp")
-		var got output
+		var got testprogram.Output
 		cmd := l.cp.Kubectl(t.Context(), "port-forward", "box", ":8080")
 		cmd.Stdout, cmd.Stderr = &got, &got
 		l.must(cmd.Start())

@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -66,9 +64,9 @@ type cluster struct {
 	config       string // more lines of the KubeletConfiguration
 	group        string // below which pods have cgroups of their own; "": they have none
 	cmd          *exec.Cmd
-	log          output // of the last agent
-	binary       string // the agent's program; "" is that of build/bin
-	endpoint     string // of the runtime; "" is that of c
+	log          testprogram.Output // of the last agent
+	binary       string             // the agent's program; "" is that of build/bin
+	endpoint     string             // of the runtime; "" is that of c
 }
 
 // newCluster starts everything but the agent; controllers are more flags of
@@ -173,7 +171,7 @@ authentication: {x509: {clientCAFile: %q}}
 		l.must(err)
 		flags = []string{"--kubeconfig", path}
 	}
-	l.log.reset()
+	l.log.Reset()
 	binary := l.binary
 	if binary == "" {
 		binary = program(l.t, "agent")
@@ -374,28 +372,4 @@ func importImage(t *testing.T, c *containerdtest.Containerd, img sampleimage.Ima
 	if err := c.Import(t.Context(), archive); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// output is what a program wrote, while it still writes.
-type output struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.Write(p)
-}
-
-func (o *output) reset() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.b.Reset()
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.String()
 }

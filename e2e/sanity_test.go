@@ -26,7 +26,7 @@ func csiDriver(t *testing.T, dir string, flags ...string) string {
 	if err := testprogram.Compile(t.Context(), ".", bin, "./csidriver"); err != nil {
 		t.Fatal(err)
 	}
-	var log output
+	var log testprogram.Output
 	cmd := exec.Command(bin, append([]string{
 		"--node", "n1", "--state", filepath.Join(dir, "state"), "--dir", filepath.Join(dir, "plugins"), "--registry", "",
 	}, flags...)...)

@@ -111,7 +111,7 @@ func (n *node) run(name string) {
 	if name != kubelet {
 		args = append([]string{"run", "--leave-host"}, args...)
 	}
-	n.log.reset()
+	n.log.Reset()
 	began := time.Now().Truncate(time.Second)
 	cmd := exec.Command(program(n.t, name), args...)
 	cmd.Stdout, cmd.Stderr = &n.log, &n.log

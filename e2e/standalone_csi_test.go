@@ -136,7 +136,7 @@ imageGCHighThresholdPercent: 100
 			t.Fatal(err)
 		}
 	}
-	var log output
+	var log testprogram.Output
 	start := func() (stop func()) {
 		cmd := exec.Command(agent, "run", "--leave-host", "--config", config, "--root-dir", root, "--hostname-override", "n1", "--container-runtime-endpoint", "unix://"+rt.Socket)
 		cmd.Stdout, cmd.Stderr = &log, &log

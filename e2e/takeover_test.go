@@ -15,6 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/cpumgr"
+	"github.com/nodewright/nodewright/internal/testprogram"
 	"github.com/nodewright/nodewright/memmgr"
 )
 
@@ -267,7 +268,7 @@ func (n *node) devicePlugin(devices ...string) (registered func()) {
 	for _, d := range devices {
 		n.must(os.WriteFile(filepath.Join(dir, d), nil, 0o600))
 	}
-	log := &output{}
+	log := &testprogram.Output{}
 	cmd := exec.Command(n.build("deviceplugin", "./examples/deviceplugin"), "--devices", dir, "--sockets", sockets)
 	cmd.Stdout, cmd.Stderr = log, log
 	n.must(cmd.Start())

@@ -19,6 +19,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/internal/sampleimage"
+	"github.com/nodewright/nodewright/internal/testprogram"
 	"github.com/nodewright/nodewright/kubeletconfig"
 )
 
@@ -219,7 +220,7 @@ func (u *upgraded) devicePlugin(devices ...string) (registered func()) {
 }
 
 // runs builds the program of a package of the repository, runs it until the test ends, and returns its output.
-func (u *upgraded) runs(pkg string, args ...string) *output {
+func (u *upgraded) runs(pkg string, args ...string) *testprogram.Output {
 	u.t.Helper()
 	path := filepath.Join(u.dir, filepath.Base(pkg))
 	build := exec.Command("go", "build", "-o", path, "github.com/nodewright/nodewright/"+pkg)
@@ -227,7 +228,7 @@ func (u *upgraded) runs(pkg string, args ...string) *output {
 	if out, err := build.CombinedOutput(); err != nil {
 		u.t.Fatalf("build %s: %v: %s", pkg, err, out)
 	}
-	log := &output{}
+	log := &testprogram.Output{}
 	cmd := exec.Command(path, args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	u.must(cmd.Start())

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -27,6 +26,7 @@ import (
 	"github.com/nodewright/nodewright/cri"
 	"github.com/nodewright/nodewright/internal/containerdtest"
 	"github.com/nodewright/nodewright/internal/sampleimage"
+	"github.com/nodewright/nodewright/internal/testprogram"
 )
 
 // beTheAgent makes this test binary the agent: what the tests start, kill and
@@ -57,32 +57,8 @@ type lab struct {
 	env       []string
 	args      []string // of the agent, beside the lab's own
 	cmd       *exec.Cmd
-	agentLog  transcript // of the last agent
+	agentLog  testprogram.Output // of the last agent
 	api       *local.Client
-}
-
-// transcript is what a program says, and can be read while it does.
-type transcript struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (t *transcript) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.text.Write(p)
-}
-
-func (t *transcript) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.text.String()
-}
-
-func (t *transcript) Reset() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.text.Reset()
 }
 
 // newLab starts containerd, or what RUNTIME says, and no agent yet.

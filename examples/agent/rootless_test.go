@@ -16,6 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/internal/sampleimage"
+	"github.com/nodewright/nodewright/internal/testprogram"
 )
 
 // rootlessUser is the user and group ID of the ordinary user. No machine has it: the files of users
@@ -49,7 +50,7 @@ type rootlessLab struct {
 	machine, neighbour      int // processes
 	controllers             string
 	cmd                     *exec.Cmd
-	log                     transcript
+	log                     testprogram.Output
 }
 
 func newRootlessLab(t *testing.T) *rootlessLab {
@@ -152,7 +153,7 @@ func (l *rootlessLab) copy(from, to string, mode os.FileMode) {
 func (l *rootlessLab) hold(args ...string) int {
 	l.t.Helper()
 	cmd := exec.CommandContext(context.WithoutCancel(l.t.Context()), args[0], args[1:]...) //nolint:gosec // of this test
-	var stderr transcript
+	var stderr testprogram.Output
 	cmd.Stderr = &stderr
 	out, err := cmd.StdoutPipe()
 	l.must(err)

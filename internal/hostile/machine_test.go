@@ -3,7 +3,6 @@
 package hostile
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -41,7 +40,7 @@ type machine struct {
 	dir string
 	api *local.Client
 	cmd *exec.Cmd
-	log lockedBuffer
+	log testprogram.Output
 
 	args []string // more of the agent's
 
@@ -49,27 +48,6 @@ type machine struct {
 	// lie sees each call with its answer, and may change both.
 	lie   func(method string, req, answer any) error
 	execs map[string][]time.Time // by container
-}
-
-// lockedBuffer is written by the agent's process while the test reads it.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.b.Len() < 1<<20 {
-		l.b.Write(p)
-	}
-	return len(p), nil
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 func newMachine(t *testing.T) *machine {
