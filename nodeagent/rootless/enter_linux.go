@@ -49,11 +49,8 @@ func Enter(ctx context.Context, c Config) error {
 		if err := errors.Join(h.pasta(ctx).kill(ctx), clearBase(ctx, base)); err != nil {
 			return fmt.Errorf("remove what is left of earlier namespaces: %w", err)
 		}
-		if r.Holder, err = h.start(ctx); err != nil {
+		if err := h.start(ctx, &r); err != nil {
 			return err
-		}
-		if err := h.write(r); err != nil {
-			return errors.Join(err, r.Holder.kill(ctx))
 		}
 	}
 	if err := settle(base); err != nil {
@@ -116,11 +113,8 @@ func Visit(ctx context.Context, rootDir string) error {
 	defer unlock()
 	r := h.read()
 	if !r.Holder.lives(ctx) {
-		if r.Holder, err = h.start(ctx); err != nil {
+		if err := h.start(ctx, &r); err != nil {
 			return err
-		}
-		if err := h.write(r); err != nil {
-			return errors.Join(err, r.Holder.kill(ctx))
 		}
 	}
 	return r.enter()

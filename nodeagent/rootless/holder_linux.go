@@ -182,23 +182,29 @@ echo $$
 cd /
 exec sleep infinity >/dev/null 2>&1`
 
-// start starts the holder in the cgroup of this process.
-func (h home) start(ctx context.Context) (process, error) {
+// start starts the holder in the cgroup of this process, and records it.
+func (h home) start(ctx context.Context, r *record) error {
 	run := filepath.Join(h.Path, runName)
 	if err := os.Mkdir(run, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return process{}, err
+		return err
 	}
 	// setsid forks, so that the holder is no child of the agent, and does not end with its terminal.
 	out, text, err := output(ctx, "setsid", "--fork", "unshare", "--user", "--map-root-user", "--map-auto", "--mount", "--propagation", "slave", "--net", "--cgroup", "--",
 		"sh", "-c", setUp, "sh", run, marker)
 	if err != nil {
-		return process{}, fmt.Errorf("create namespaces: %w", err)
+		return fmt.Errorf("create namespaces: %w", err)
 	}
 	pid, err := strconv.Atoi(out)
 	if err != nil {
-		return process{}, fmt.Errorf("create namespaces: %.1000s", text)
+		return fmt.Errorf("create namespaces: %.1000s", text)
 	}
-	return processOf(ctx, pid)
+	if r.Holder, err = processOf(ctx, pid); err != nil {
+		return err
+	}
+	if err := h.write(*r); err != nil {
+		return errors.Join(err, r.Holder.kill(ctx))
+	}
+	return nil
 }
 
 // connect starts pasta for the network namespace of the holder.
