@@ -203,7 +203,7 @@ var light = map[string][]string{
 	"cgroups":      {"k8s.io/cri-api", "google.golang.org/grpc"},
 	"volumemgr":    {"k8s.io/cri-api", "google.golang.org/grpc"},
 	"probe":        {"k8s.io/cri-api", "google.golang.org/grpc"},
-	"localcri":     {"github.com/containerd/"},
+	"localcri":     {"github.com/containerd/containerd", "github.com/containerd/nri", "github.com/containerd/ttrpc"},
 	"record":       {"go.opentelemetry.io/", "k8s.io/cri-api", "google.golang.org/grpc", "github.com/prometheus/"},
 	// Who stays alone links no client of API servers: that is nodeagent/cluster.
 	"nodeagent": {module + "/kubeapi", "k8s.io/client-go", "github.com/container-storage-interface"},

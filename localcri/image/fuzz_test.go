@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/zstd"
+	oci "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sys/unix"
 )
 
@@ -89,7 +90,7 @@ func FuzzManifest(f *testing.F) {
 		if err != nil {
 			return
 		}
-		_, _ = choose(platform{"linux", "arm64", ""}, m.Manifests.items)
+		_, _ = choose(oci.Platform{OS: "linux", Architecture: "arm64", Variant: ""}, m.Manifests.items)
 		if m.isIndex() {
 			return
 		}

@@ -13,7 +13,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/containerd/platforms"
 	"github.com/distribution/reference"
+	oci "github.com/opencontainers/image-spec/specs-go/v1"
 	"go.uber.org/zap"
 )
 
@@ -55,8 +57,8 @@ func (s *Store) install(ctx context.Context, src source, o order) (digest, error
 		return "", fmt.Errorf("%w: config has %d diff IDs, manifest %d layers; want the same number", errInvalid, len(c.RootFS.DiffIDs.items), len(m.Layers.items))
 	}
 	// The platform of an image without an index is known only now.
-	if p := s.platform(); !p.canRun(c.platform()) {
-		return "", fmt.Errorf("%w: no image for %v; the image is for %s", errNotFound, p, shown(c.platform().String()))
+	if p := s.platform(); !canRun(p, c.platform()) {
+		return "", fmt.Errorf("%w: no image for %s; the image is for %s", errNotFound, platforms.Format(p), shown(platforms.Format(c.platform())))
 	}
 	layers := layersOf(m.Layers.items, c.RootFS.DiffIDs.items)
 	defer s.begun(o.pull, layers)()
@@ -75,8 +77,8 @@ func (s *Store) install(ctx context.Context, src source, o order) (digest, error
 }
 
 // platform returns the platform to pull for, in normal form.
-func (s *Store) platform() platform {
-	return platform{s.cfg.OS, s.cfg.Architecture, s.cfg.Variant}.norm()
+func (s *Store) platform() oci.Platform {
+	return platforms.Normalize(oci.Platform{OS: s.cfg.OS, Architecture: s.cfg.Architecture, Variant: s.cfg.Variant})
 }
 
 // resolve finds the manifest for the platform. top is the digest that the image's name refers to,

@@ -10,6 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	oci "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
 // Limits of the documents that describe an image. The sizes, in bytes, are at least those that
@@ -151,11 +153,11 @@ func (p *pairs) UnmarshalJSON(b []byte) error {
 // descriptor refers to a blob (OCI image specification, "Descriptors"). Size is in bytes.
 // Platform is nil if the index does not have it.
 type descriptor struct {
-	MediaType   string    `json:"mediaType"`
-	Digest      digest    `json:"digest"`
-	Size        int64     `json:"size"`
-	Platform    *platform `json:"platform,omitempty"`
-	Annotations pairs     `json:"annotations,omitempty"`
+	MediaType   string        `json:"mediaType"`
+	Digest      digest        `json:"digest"`
+	Size        int64         `json:"size"`
+	Platform    *oci.Platform `json:"platform,omitempty"`
+	Annotations pairs         `json:"annotations,omitempty"`
 }
 
 // manifest is a manifest or an index, see isIndex: a manifest has Config and Layers, an index
@@ -301,7 +303,9 @@ func parseConfig(b []byte) (*configFile, error) {
 }
 
 // platform returns the platform as in the image, not in normal form.
-func (c *configFile) platform() platform { return platform{c.OS, c.Architecture, c.Variant} }
+func (c *configFile) platform() oci.Platform {
+	return oci.Platform{OS: c.OS, Architecture: c.Architecture, Variant: c.Variant}
+}
 
 // public returns the settings for containers.
 func (c *configFile) public() Defaults {

@@ -21,6 +21,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	oci "github.com/opencontainers/image-spec/specs-go/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -133,7 +134,7 @@ func TestPullErrors(t *testing.T) {
 		"wrong config": {hurt: func(s *server, m made) { s.blobs[m.id] = append(bytes.Clone(s.blobs[m.id]), ' ') }, code: codes.DataLoss},
 		"no platform of ours": {hurt: func(s *server, m made) {
 			s.offer("app", "1", ociIndex, asJSON(t, map[string]any{"schemaVersion": 2, "mediaType": ociIndex, "manifests": []any{
-				map[string]any{"mediaType": ociManifest, "digest": m.manifest, "size": 1, "platform": platform{"linux", "s390x", ""}},
+				map[string]any{"mediaType": ociManifest, "digest": m.manifest, "size": 1, "platform": oci.Platform{OS: "linux", Architecture: "s390x", Variant: ""}},
 			}}))
 		}, code: codes.NotFound, text: "s390x"},
 		"image of another platform": {conf: func(c *Config) { c.Architecture = "riscv64" }, code: codes.NotFound, text: "amd64"},
@@ -684,25 +685,25 @@ func TestDeadlineThenResume(t *testing.T) {
 // A machine gets the best image that it can run.
 func TestPlatforms(t *testing.T) {
 	p := func(arch, variant string) descriptor {
-		return descriptor{Digest: digest(arch + "/" + variant), Platform: &platform{"linux", arch, variant}}
+		return descriptor{Digest: digest(arch + "/" + variant), Platform: &oci.Platform{OS: "linux", Architecture: arch, Variant: variant}}
 	}
 	for _, c := range []struct {
-		mine platform
+		mine oci.Platform
 		have []descriptor
 		want digest
 	}{
-		{platform{"linux", "arm", "v7"}, []descriptor{p("arm", "v6")}, "arm/v6"},
-		{platform{"linux", "arm", "v7"}, []descriptor{p("arm", "v5"), p("arm", "v7"), p("arm", "v6")}, "arm/v7"},
-		{platform{"linux", "arm", "v6"}, []descriptor{p("arm", "v7"), p("arm", "v5")}, "arm/v5"},
-		{platform{"linux", "arm", "v5"}, []descriptor{p("arm", "v7")}, ""},
-		{platform{"linux", "arm", ""}, []descriptor{p("arm", "")}, "arm/"},
-		{platform{"linux", "arm64", ""}, []descriptor{p("arm", "v7"), p("arm64", "v8")}, "arm64/v8"},
-		{platform{"linux", "arm64", "v8"}, []descriptor{p("arm64", "")}, "arm64/"},
-		{platform{"linux", "arm64", ""}, []descriptor{p("arm", "v7")}, "arm/v7"},
-		{platform{"linux", "amd64", ""}, []descriptor{p("amd64", "v3"), p("amd64", "v2")}, ""},
-		{platform{"linux", "amd64", "v3"}, []descriptor{p("amd64", ""), p("amd64", "v2")}, "amd64/v2"},
-		{platform{"linux", "amd64", ""}, []descriptor{{Digest: "alone"}}, "alone"},
-		{platform{"linux", "amd64", ""}, []descriptor{p("unknown", "")}, ""},
+		{oci.Platform{OS: "linux", Architecture: "arm", Variant: "v7"}, []descriptor{p("arm", "v6")}, "arm/v6"},
+		{oci.Platform{OS: "linux", Architecture: "arm", Variant: "v7"}, []descriptor{p("arm", "v5"), p("arm", "v7"), p("arm", "v6")}, "arm/v7"},
+		{oci.Platform{OS: "linux", Architecture: "arm", Variant: "v6"}, []descriptor{p("arm", "v7"), p("arm", "v5")}, "arm/v5"},
+		{oci.Platform{OS: "linux", Architecture: "arm", Variant: "v5"}, []descriptor{p("arm", "v7")}, ""},
+		{oci.Platform{OS: "linux", Architecture: "arm", Variant: ""}, []descriptor{p("arm", "")}, "arm/"},
+		{oci.Platform{OS: "linux", Architecture: "arm64", Variant: ""}, []descriptor{p("arm", "v7"), p("arm64", "v8")}, "arm64/v8"},
+		{oci.Platform{OS: "linux", Architecture: "arm64", Variant: "v8"}, []descriptor{p("arm64", "")}, "arm64/"},
+		{oci.Platform{OS: "linux", Architecture: "arm64", Variant: ""}, []descriptor{p("arm", "v7")}, "arm/v7"},
+		{oci.Platform{OS: "linux", Architecture: "amd64", Variant: ""}, []descriptor{p("amd64", "v3"), p("amd64", "v2")}, ""},
+		{oci.Platform{OS: "linux", Architecture: "amd64", Variant: "v3"}, []descriptor{p("amd64", ""), p("amd64", "v2")}, "amd64/v2"},
+		{oci.Platform{OS: "linux", Architecture: "amd64", Variant: ""}, []descriptor{{Digest: "alone"}}, "alone"},
+		{oci.Platform{OS: "linux", Architecture: "amd64", Variant: ""}, []descriptor{p("unknown", "")}, ""},
 	} {
 		got, err := choose(c.mine, c.have)
 		if (err == nil) != (c.want != "") || err == nil && got[0].Digest != c.want {
