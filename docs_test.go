@@ -258,7 +258,7 @@ func agentCommands(t *testing.T) commandLine {
 	c := commandLine{commands: map[string]map[string]bool{"help": {}}, flags: map[string]bool{}}
 	var add func(under []string, help string)
 	add = func(under []string, help string) {
-		for _, m := range regexp.MustCompile(`(?m)^  ([a-z]+) +[A-Z]`).FindAllStringSubmatch(help, -1) {
+		for _, m := range regexp.MustCompile(`(?m)^  ([a-z-]+) +[A-Z]`).FindAllStringSubmatch(help, -1) {
 			words := append(slices.Clone(under), m[1])
 			help := said(append(words, "-h")...)
 			c.help += "\n## agent " + strings.Join(words, " ") + "\n\n```text\n" + help + "```\n"

@@ -3,8 +3,7 @@
 // (https://kubernetes.io/docs/tasks/manage-kubernetes-objects/update-api-object-kubectl-patch).
 //
 // The package does not know the types of the API: its callers choose the lists with a key
-// ([ByKey]) and the values to replace ([Replace]). (The library that reads these from struct
-// tags would add eight modules.) Patches may share memory with the objects.
+// ([ByKey]) and the values to replace ([Replace]). Patches may share memory with the objects.
 package strategicpatch
 
 import (
