@@ -27,6 +27,7 @@ type foreign struct {
 	debian   string // packages, separated by blanks
 	pkg      string // to build of a module or checkout; "" is its root
 	tests    string // the tag of a package of tests, which is built as a program
+	cgo      bool   // partly in C; it is linked statically
 	cmake    string // options of a checkout of C, separated by blanks, which is built by cmake
 }
 
@@ -37,14 +38,14 @@ var foreignPrograms = map[string]foreign{
 	"dra-example-kubeletplugin": {checkout: "dra-example-driver@v0.4.0", pkg: "./cmd/dra-example-kubeletplugin"},
 	"ecr-credential-provider":   {module: "k8s.io/cloud-provider-aws@v1.37.1", pkg: "./cmd/ecr-credential-provider"},
 	"flannel":                   {checkout: "cni-plugin@v1.9.1-flannel1"},
-	"flanneld":                  {module: "github.com/flannel-io/flannel@v0.28.10"},
+	"flanneld":                  {module: "github.com/flannel-io/flannel@v0.28.0", cgo: true, debian: "gcc libc6-dev"},
 	"fluent-bit":                {checkout: "fluent-bit@v5.1.1", debian: "cmake make gcc g++ flex bison pkg-config libssl-dev libyaml-dev libsqlite3-dev", cmake: fluentBitOptions},
 	"flux":                      {own: "flux"},
 	"generic-device-plugin":     {checkout: "generic-device-plugin@0.1.0"},
 	"hostpathplugin":            {checkout: "csi-driver-host-path@v1.18.0", pkg: "./cmd/hostpathplugin"},
 	"k9s":                       {module: "github.com/derailed/k9s@v0.50.16"},
 	"kompose":                   {checkout: "kompose@v1.38.0"},
-	"kube-router":               {checkout: "kube-router@v2.11.1", pkg: "./cmd/kube-router", debian: "iptables ipset iproute2 libc-bin"},
+	"kube-router":               {checkout: "kube-router@v2.9.0", pkg: "./cmd/kube-router", debian: "iptables ipset iproute2 libc-bin"},
 	"kustomize":                 {module: "sigs.k8s.io/kustomize/kustomize/v5@v5.8.2"},
 	"metrics-server":            {module: "sigs.k8s.io/metrics-server@v0.9.0", pkg: "./cmd/metrics-server"},
 	"node-problem-detector":     {checkout: "node-problem-detector@v1.36.0", pkg: "./cmd/nodeproblemdetector"},
@@ -132,14 +133,18 @@ func (p foreign) build(ctx context.Context, out string) error {
 	}
 	// csi-driver-host-path answers no call without a version.
 	_, version, _ := strings.Cut(cmp.Or(p.checkout, p.module), "@")
-	cmd := exec.CommandContext(ctx, "go", "build", "-ldflags", "-s -w -X main.version="+version, "-o", out)
+	cgo, static := "CGO_ENABLED=0", ""
+	if p.cgo {
+		cgo, static = "CGO_ENABLED=1", " -extldflags -static"
+	}
+	cmd := exec.CommandContext(ctx, "go", "build", "-ldflags", "-s -w -X main.version="+version+static, "-o", out)
 	if p.tests != "" {
 		cmd = exec.CommandContext(ctx, "go", "test", "-c", "-tags", p.tests, "-o", out)
 	}
 	if p.pkg != "" {
 		cmd.Args = append(cmd.Args, p.pkg)
 	}
-	cmd.Dir = dir
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), cgo)
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build: %w: %s", err, tail(string(text), 5))
 	}

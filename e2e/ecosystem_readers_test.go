@@ -232,15 +232,17 @@ func fluentBit(s *ecosystemRun) {
 
 // metrics-server serves kubectl top from what the node measures.
 func metricsServer(s *ecosystemRun) {
+	_, err := said(s.kubectl(s.Context(), "-n", "kube-system", "create", "rolebinding", "metrics-server-auth-reader",
+		"--role=extension-apiserver-authentication-reader", "--serviceaccount="+s.namespace+":metrics-server"))
+	s.ok(err)
+	s.Cleanup(func() { // a namespace ends only if all APIs answer
+		if _, err := said(s.kubectl(context.Background(), "delete", "apiservice", "v1beta1.metrics.k8s.io")); err != nil {
+			s.Error(err)
+		}
+	})
 	s.apply(strings.NewReplacer("NAMESPACE", s.namespace, "IMAGE", s.image("metrics-server")).Replace(`apiVersion: v1
 kind: ServiceAccount
 metadata: {name: metrics-server}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: metrics-server-auth-reader, namespace: kube-system}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: extension-apiserver-authentication-reader}
-subjects: [{kind: ServiceAccount, name: metrics-server, namespace: NAMESPACE}]
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
@@ -284,7 +286,7 @@ spec:
       containers:
       - name: metrics-server
         image: IMAGE
-        args: [--cert-dir=/tmp, --secure-port=10250, "--kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname", --kubelet-use-node-status-port, --metric-resolution=10s, --kubelet-insecure-tls]
+        args: [--cert-dir=/tmp, --secure-port=10250, "--kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname", --kubelet-use-node-status-port, --metric-resolution=15s, --kubelet-insecure-tls]
         resources: {requests: {cpu: 100m, memory: 200Mi}}
         ports: [{name: https, containerPort: 10250}]
         readinessProbe: {httpGet: {path: /readyz, port: https, scheme: HTTPS}, periodSeconds: 10, initialDelaySeconds: 20}
@@ -296,7 +298,6 @@ spec:
 	s.ready("metrics-server")
 	s.says("the node's use", func() (string, error) { return s.try("top", "node") }, s.name, "%")
 	s.says("the pods' use", func() (string, error) { return s.try("top", "pod", "--containers") }, "metrics-server", "Mi")
-	s.do("delete", "apiservice", "v1beta1.metrics.k8s.io")
 }
 
 // node-problem-detector adds a condition to the node that the agent's own statuses leave alone,
@@ -363,17 +364,19 @@ func k9s(s *ecosystemRun) {
 	s.apply(pod("shown", "echo said by the pod; "+forever))
 	s.ready("shown")
 	screen, keys := s.terminal("k9s", "-n", s.namespace, "--refresh", "1", "--logoless", "--splashless")
+	back := func() { // k9s ignores a key while it draws
+		s.Helper()
+		s.says("the list is back", func() (string, error) { keys("Escape"); return screen() }, "1/1")
+	}
 	s.says("the pod is in the list", screen, "shown", "Running", "1/1")
 	keys("d")
 	s.says("the pod is described", screen, "Describe", "localhost/busybox:1")
-	keys("Escape")
-	s.says("the list is back", screen, "1/1")
+	back()
 	keys("l")
 	s.says("the log is shown", screen, "said by the pod")
-	keys("Escape")
-	s.says("the list is back", screen, "1/1")
+	back()
 	keys("s")
-	s.says("there is a shell", screen, "Shell")
+	s.says("there is a shell", screen, "<<K9s-Shell>>") // "Shell" alone is in the list of keys
 	keys("echo $((6*7))$(hostname)", "Enter")
 	s.says("the shell answers", screen, "42shown")
 	keys("exit", "Enter")
