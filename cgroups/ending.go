@@ -49,7 +49,6 @@ func (m *Manager) Destroy(ctx context.Context, uid types.UID) error {
 		}
 		if left, err := d.destroy(ctx, cgroup, m.cfg.Kill); err != nil {
 			// The pod stays counted in its tier: its processes may still run.
-			m.met.stragglers.Inc()
 			return &StragglersError{UID: uid, Path: cgroup, Pids: left, Err: err}
 		}
 	}

@@ -146,7 +146,6 @@ func (m *Manager) Sweep(ctx context.Context, keep func(types.UID) bool) ([]types
 			continue
 		}
 		m.cfg.Log.Info("removed cgroup of unknown pod", zap.String("uid", string(uid)))
-		m.met.swept.Inc()
 		removed = append(removed, uid)
 	}
 	slices.Sort(removed)

@@ -15,7 +15,6 @@ type metrics struct {
 	duration                 *prometheus.HistogramVec // durations by operation: create, update, destroy
 	version, nodeMin, lowSum prometheus.Gauge
 	stuck                    prometheus.Gauge
-	stragglers, swept        prometheus.Counter
 }
 
 // newMetrics registers the metrics with reg. If another Manager in the process has registered the
@@ -24,27 +23,20 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	gauge := func(name, help string) prometheus.Gauge {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
 	}
-	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
-	}
 	m := &metrics{
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "kubelet_cgroup_manager_duration_seconds", Help: "Duration of an operation on a cgroup.",
 		}, []string{"operation_type"}),
-		version:    gauge("kubelet_cgroup_version", "Version of cgroups on this machine: 1 or 2."),
-		nodeMin:    gauge("kubelet_memory_qos_node_memory_min_bytes", "Memory that Guaranteed pods request, protected."),
-		lowSum:     gauge("kubelet_memory_qos_node_memory_low_bytes", "Memory that Burstable pods request, protected."),
-		stuck:      gauge("nodewright_cgroups_stuck_calls", "Calls of the kernel or systemd that did not return in time and still run."),
-		stragglers: counter("nodewright_cgroups_stragglers_total", "Cgroups of pods that were not removed at the first attempt."),
-		swept:      counter("nodewright_cgroups_leftovers_removed_total", "Removed cgroups of unknown pods."),
+		version: gauge("kubelet_cgroup_version", "Version of cgroups on this machine: 1 or 2."),
+		nodeMin: gauge("kubelet_memory_qos_node_memory_min_bytes", "Memory that Guaranteed pods request, protected."),
+		lowSum:  gauge("kubelet_memory_qos_node_memory_low_bytes", "Memory that Burstable pods request, protected."),
+		stuck:   gauge("nodewright_cgroups_stuck_calls", "Calls of the kernel or systemd that did not return in time and still run."),
 	}
 	if reg == nil {
 		return m, nil
 	}
 	var errs []error
-	for _, c := range []prometheus.Collector{
-		m.duration, m.version, m.nodeMin, m.lowSum, m.stuck, m.stragglers, m.swept,
-	} {
+	for _, c := range []prometheus.Collector{m.duration, m.version, m.nodeMin, m.lowSum, m.stuck} {
 		errs = append(errs, promshare.Register(reg, c))
 	}
 	return m, errors.Join(errs...)

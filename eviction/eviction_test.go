@@ -366,9 +366,8 @@ func TestMissingFiguresDoNotResetGrace(t *testing.T) {
 		n.add("p", 0, 0, 950)
 		soft := at(rank.SignalMemory, 100)
 		soft.Grace = time.Minute
-		reg := prometheus.NewRegistry()
 		cfg := n.config(soft)
-		cfg.Metrics, cfg.IgnoreLimits = reg, true
+		cfg.IgnoreLimits = true
 		m := manager(t, cfg)
 		time.Sleep(30 * time.Second)
 		n.change(func() { n.statErr = errors.New("no figures") })
@@ -377,8 +376,8 @@ func TestMissingFiguresDoNotResetGrace(t *testing.T) {
 		n.change(func() { n.statErr = nil })
 		time.Sleep(2 * time.Second)
 		wantKilled(t, n.victims(), "p")
-		if c := samples(t, reg, "nodewright_eviction_stats_errors_total", "memory"); c < 10 || !m.UnderPressure(v1.NodeMemoryPressure) {
-			t.Errorf("%v errors, %v", c, m.Conditions())
+		if !m.UnderPressure(v1.NodeMemoryPressure) {
+			t.Error(m.Conditions())
 		}
 	})
 }

@@ -139,7 +139,6 @@ func (l *lane) run(ctx context.Context) {
 // Limits come first, as in the kubelet: a pod that exceeds its own limit is evicted before other
 // pods.
 func (l *lane) pass(ctx context.Context, cause string) time.Duration {
-	began := time.Now()
 	l.retry = false
 	l.m.sweep()
 	l.look(ctx)
@@ -161,7 +160,6 @@ func (l *lane) pass(ctx context.Context, cause string) time.Duration {
 			}
 		}
 	}
-	l.m.met.pass(l.condition, time.Since(began))
 	return l.next(time.Now())
 }
 
@@ -193,12 +191,11 @@ func (l *lane) look(ctx context.Context) {
 	}
 }
 
-// failed records the result of a reading. Errors are counted, and logged when they change.
+// failed records the result of a reading. Errors are logged when they change.
 func (l *lane) failed(what string, err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()
-		l.m.met.failure(l.condition)
 	}
 	if text != l.errs[what] && err != nil {
 		l.m.cfg.Log.Warn("failed to read signals", zap.Error(err))

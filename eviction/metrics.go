@@ -15,9 +15,9 @@ import (
 // metrics of a Manager, with the kubelet's names where it has them. Labels are signals, limits
 // and conditions, so series are few.
 type metrics struct {
-	evictions, failures, missing *prometheus.CounterVec
-	ages, passes                 *prometheus.HistogramVec
-	pressures                    *prometheus.GaugeVec
+	evictions, failures *prometheus.CounterVec
+	ages                *prometheus.HistogramVec
+	pressures           *prometheus.GaugeVec
 }
 
 // newMetrics creates the metrics and registers them with Config.Metrics unless it is nil. Series
@@ -30,13 +30,9 @@ func newMetrics(cfg *Config) (*metrics, error) {
 	m := &metrics{
 		evictions: counter("kubelet_evictions", "Pods whose eviction was begun, by the signal or limit it was for.", "eviction_signal"),
 		failures:  counter("nodewright_eviction_failures_total", "Evictions that failed or did not end in time.", "eviction_signal"),
-		missing:   counter("nodewright_eviction_stats_errors_total", "Looks at which figures were missing.", "resource"),
 		ages: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "kubelet_eviction_stats_age_seconds", Help: "Age of the usage figures when pods were chosen for eviction.",
 		}, []string{"eviction_signal"}),
-		passes: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "nodewright_eviction_pass_duration_seconds", Help: "Duration of an eviction pass: reading the signals and acting on them.",
-		}, []string{"resource"}),
 		pressures: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "nodewright_eviction_pressure", Help: "1 while the node is under pressure.",
 		}, []string{"resource"}),
@@ -56,7 +52,7 @@ func newMetrics(cfg *Config) (*metrics, error) {
 		return m, nil
 	}
 	var errs []error
-	for _, c := range []prometheus.Collector{m.evictions, m.failures, m.missing, m.ages, m.passes, m.pressures} {
+	for _, c := range []prometheus.Collector{m.evictions, m.failures, m.ages, m.pressures} {
 		errs = append(errs, promshare.Register(reg, c))
 	}
 	return m, errors.Join(errs...)
@@ -67,15 +63,10 @@ func label(c v1.NodeConditionType) string {
 	return strings.ToLower(strings.TrimSuffix(string(c), "Pressure"))
 }
 
-func (m *metrics) evicted(label string)           { m.evictions.WithLabelValues(label).Inc() }
-func (m *metrics) killFailed(label string)        { m.failures.WithLabelValues(label).Inc() }
-func (m *metrics) failure(c v1.NodeConditionType) { m.missing.WithLabelValues(label(c)).Inc() }
+func (m *metrics) evicted(label string)    { m.evictions.WithLabelValues(label).Inc() }
+func (m *metrics) killFailed(label string) { m.failures.WithLabelValues(label).Inc() }
 func (m *metrics) age(s rank.Signal, d time.Duration) {
 	m.ages.WithLabelValues(string(s)).Observe(d.Seconds())
-}
-
-func (m *metrics) pass(c v1.NodeConditionType, d time.Duration) {
-	m.passes.WithLabelValues(label(c)).Observe(d.Seconds())
 }
 
 func (m *metrics) pressure(c v1.NodeConditionType, on bool) {

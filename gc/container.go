@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -74,8 +73,7 @@ type ContainerConfig struct {
 	Timeout  time.Duration // limit of each call of the Runtime, and of each access to the disk; the default is 2 min
 	Parallel int           // pods that a pass handles at a time; the default is 4
 
-	Log     *zap.Logger           // if nil, nothing is logged
-	Metrics prometheus.Registerer // if nil, metrics are not exported
+	Log *zap.Logger // if nil, nothing is logged
 }
 
 const (
@@ -136,7 +134,6 @@ const (
 type ContainerCollector struct {
 	cfg    ContainerConfig
 	policy ContainerPolicy
-	met    *containerMetrics
 	holds  hold.Table[types.UID]
 	// wake wakes Run when died has pods. Its buffer holds one, so Died never waits.
 	wake chan struct{}
@@ -193,11 +190,7 @@ func NewContainerCollector(cfg ContainerConfig) (*ContainerCollector, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("containergc: %w", err)
 	}
-	met, err := newContainerMetrics(cfg.Metrics)
-	if err != nil {
-		return nil, fmt.Errorf("containergc: %w", err)
-	}
-	m.cfg, m.met = cfg, met
+	m.cfg = cfg
 	return m, nil
 }
 

@@ -20,6 +20,13 @@ import (
 // (container_decide.go), and removes one item after the other. Before an item of a pod is
 // removed it is taken in the hold table, so that no sync starts to use it.
 
+// Kinds of removed items: words in the log.
+const (
+	container    = "container"
+	sandbox      = "sandbox"
+	logDirectory = "log_directory"
+)
+
 // containerRound is one pass, created by begin. The caller has to end its holds; otherwise the
 // hold table keeps every release for ever.
 type containerRound struct {
@@ -222,11 +229,9 @@ func (r *containerRound) do(ctx context.Context, uid types.UID, kind, name strin
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err != nil {
-		r.m.met.failed(kind)
 		r.errs = append(r.errs, fmt.Errorf("remove %s %s: %w", kind, name, err))
 		return
 	}
-	r.m.met.removed(kind)
 	r.removed.Add(1)
 	r.gone[name] = true
 	r.m.cfg.Log.Info("removed unused item of pod", zap.String("kind", kind), zap.String("id", name), zap.String("uid", string(uid)))

@@ -212,11 +212,9 @@ func (m *ContainerCollector) unlink(ctx context.Context, names []string, alive m
 			continue
 		}
 		if err := os.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			m.met.failed(logLink)
 			errs = append(errs, fmt.Errorf("remove a link to a log: %w", err))
 			continue
 		}
-		m.met.removed(logLink)
 		n++
 	}
 	return n, errors.Join(errs...)

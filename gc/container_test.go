@@ -14,7 +14,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/cri/observed"
@@ -538,11 +537,6 @@ func TestNewTellsAllMistakes(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: no word of %s", err, want)
 		}
-	}
-	reg := prometheus.NewRegistry()
-	newContainerCollector(t, ContainerConfig{Runtime: &fakeRuntime{}, Metrics: reg})
-	if _, err := NewContainerCollector(ContainerConfig{Runtime: &fakeRuntime{}, Pods: fakePods{}, Metrics: reg}); err != nil {
-		t.Errorf("a second one on the same registry: %v", err)
 	}
 }
 

@@ -347,7 +347,6 @@ func (r *round) remove(ctx context.Context, i int, reason string) bool {
 	err := m.call(context.WithoutCancel(ctx), func(ctx context.Context) error { return m.cfg.Store.Remove(ctx, o.Image.ID, o.Image.Handler) })
 	if err != nil {
 		o.Err = err
-		m.met.failed.Inc()
 		r.errs = append(r.errs, fmt.Errorf("imagegc: remove %s: %w", o.Image.Name(), err))
 		return false
 	}

@@ -14,11 +14,9 @@ const (
 	forSpace = "space"
 )
 
-// metrics has counters of removals, and gauges of the images in the last pass.
+// metrics has a counter of removals, and a gauge of the images in the last pass.
 type metrics struct {
 	collected *prometheus.CounterVec // the kubelet's metric
-	failed    prometheus.Counter
-	images    *prometheus.GaugeVec
 	bytes     *prometheus.GaugeVec
 }
 
@@ -29,12 +27,6 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		collected: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubelet_image_garbage_collected_total", Help: "Removed images, by reason.",
 		}, []string{"reason"}),
-		failed: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "nodewright_image_removal_failures_total", Help: "Failed removals of images.",
-		}),
-		images: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "nodewright_images", Help: "Images in the last pass, by verdict.",
-		}, []string{"verdict"}),
 		bytes: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "nodewright_image_bytes", Help: "Total size of images in the last pass, by verdict.",
 		}, []string{"verdict"}),
@@ -42,21 +34,19 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	if reg == nil {
 		return m, nil
 	}
-	return m, errors.Join(promshare.Register(reg, m.collected), promshare.Register(reg, m.failed), promshare.Register(reg, m.images), promshare.Register(reg, m.bytes))
+	return m, errors.Join(promshare.Register(reg, m.collected), promshare.Register(reg, m.bytes))
 }
 
-// show sets the gauges from a pass. It sets the gauge of every verdict, so that no gauge keeps
-// the number of an earlier pass.
+// show sets the gauge from a pass. It sets every verdict, so that none keeps the number of an
+// earlier pass.
 func (m *metrics) show(images []ImageOutcome) {
-	var n, bytes [numVerdicts]float64
+	var bytes [numVerdicts]float64
 	for i := range images {
 		if o := &images[i]; !o.Removed {
-			n[o.Verdict]++
 			bytes[o.Verdict] += float64(o.Image.Size)
 		}
 	}
 	for v := range numVerdicts {
-		m.images.WithLabelValues(v.String()).Set(n[v])
 		m.bytes.WithLabelValues(v.String()).Set(bytes[v])
 	}
 }

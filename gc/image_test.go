@@ -529,8 +529,8 @@ func TestMetrics(t *testing.T) {
 			}
 		}
 		for name, want := range map[string]float64{
-			"kubelet_image_garbage_collected_total space": 2, "nodewright_images in use": 1,
-			"nodewright_image_bytes in use": 50, "nodewright_images removable": 0,
+			"kubelet_image_garbage_collected_total space": 2,
+			"nodewright_image_bytes in use":               50, "nodewright_image_bytes removable": 0,
 		} {
 			if got[name] != want {
 				t.Errorf("%s = %v, want %v", name, got[name], want)

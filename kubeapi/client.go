@@ -42,7 +42,7 @@ type Config struct {
 	Certificate func() (*tls.Certificate, error)
 	// Timeout limits each call except Watch. The default is 30 s.
 	Timeout time.Duration
-	// Observer gets each exchange and each watch. If it is nil, they are not reported.
+	// Observer gets each exchange. If it is nil, they are not reported.
 	Observer Observer
 }
 
@@ -282,7 +282,7 @@ func (c *Client) Watch(ctx context.Context, r Resource, namespace string, opts m
 	}
 	opts.Watch = true
 	// Without do's timeout: only opts and ctx limit a watch.
-	return c.observe(r)(req.VersionedParams(&opts, c.params).Watch(c.tracked(ctx, http.MethodGet, c.host)))
+	return req.VersionedParams(&opts, c.params).Watch(c.tracked(ctx, http.MethodGet, c.host))
 }
 
 // begin returns a request for the object k, or for all objects in k's namespace if k

@@ -109,25 +109,6 @@ type EventRecorder struct {
 	unsent     *list.List                         // of *series, the oldest in front
 	correlator *correlate.Correlator
 	named      uint64
-	counts     EventCounts
-}
-
-// EventCounts counts events since the Recorder was created.
-type EventCounts struct {
-	Recorded uint64 // by Event and NodeEvent
-	Combined uint64 // of those, combined with others that differ in the message
-	Silenced uint64 // of those, dropped because their object had too many
-	Sent     uint64 // accepted calls: one may be for many events
-	Failed   uint64 // failed calls that are repeated
-	Refused  uint64 // calls that the server refused permanently
-	Lost     uint64 // series that were dropped before they were sent
-}
-
-// Counts returns the number of events since the Recorder was created.
-func (r *EventRecorder) Counts() EventCounts {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.counts
 }
 
 // NewEventRecorder checks cfg and returns a Recorder, which Run starts.

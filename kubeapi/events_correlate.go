@@ -27,16 +27,11 @@ func (r *EventRecorder) record(object v1.ObjectReference, annotations map[string
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.counts.Recorded++
 	e := r.correlator.Note(object, kind, reason, message, now)
-	if e.Combined {
-		r.counts.Combined++
-	}
 	s := r.find(e.Series, annotations, now)
 	s.message, s.last = e.Message, now
 	s.count++
 	if !e.Allowed {
-		r.counts.Silenced++
 		return
 	}
 	if s.unsent != nil {
@@ -62,7 +57,6 @@ func (r *EventRecorder) find(key correlate.Series, annotations map[string]string
 		if old.unsent != nil {
 			r.unsent.Remove(old.unsent)
 			old.unsent = nil
-			r.counts.Lost++
 		}
 	}
 	s := &series{key: key, annotations: annotations, first: now}

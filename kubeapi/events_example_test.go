@@ -6,6 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
@@ -24,10 +25,17 @@ func ExampleNewEventRecorder() {
 	}
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "u-1"}}
 	rec.Event(pod, v1.EventTypeNormal, "Pulled", "image is there")
-	fmt.Println(rec.Counts().Recorded)
+	rec.Event(pod, v1.EventTypeNormal, "Pulled", "image is there")
 
 	ctx, cancel := context.WithCancel(context.Background())
-	cancel() // an agent runs it for as long as it lives
-	_ = rec.Run(ctx)
-	// Output: 1
+	api.Handle("events", func(_ kubeapitest.Request, event runtime.Object) (runtime.Object, error) {
+		e := event.(*v1.Event)
+		fmt.Println(e.Reason, e.Count)
+		cancel() // an agent runs it for as long as it lives
+		return e, nil
+	})
+	fmt.Println(rec.Run(ctx))
+	// Output:
+	// Pulled 2
+	// <nil>
 }

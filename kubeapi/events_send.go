@@ -99,15 +99,12 @@ func (r *EventRecorder) sent(s *series, snap series, err error) (wait bool) {
 	switch {
 	case err == nil:
 		s.sent = true
-		r.counts.Sent++
 	case snap.sent && apierrors.IsNotFound(err):
 		s.sent, s.name = false, "" // the Event has expired in the server: a new one is created
 		return false
 	case !forGood(err):
-		r.counts.Failed++
 		return true
 	default:
-		r.counts.Refused++
 		r.cfg.Log.Warn("API server refused event", zap.String("reason", s.key.Reason), zap.Error(err))
 		s.sent, s.name = false, ""
 	}

@@ -20,7 +20,9 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest"
+	"go.uber.org/zap/zaptest/observer"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -736,6 +738,7 @@ type bench struct {
 	boot  string
 	hooks Hooks // may be nil
 	rt    *Runtime
+	logs  *observer.ObservedLogs // of rt
 	kill  func()
 }
 
@@ -764,14 +767,14 @@ type untilEnd struct {
 	ended bool
 }
 
-func logUntilEnd(t testing.TB) *zap.Logger {
+func logUntilEnd(t testing.TB, also zapcore.Core) *zap.Logger {
 	u := &untilEnd{TB: t}
 	t.Cleanup(func() {
 		u.mu.Lock()
 		defer u.mu.Unlock()
 		u.ended = true
 	})
-	return zaptest.NewLogger(u)
+	return zaptest.NewLogger(u, zaptest.WrapOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core { return zapcore.NewTee(c, also) })))
 }
 
 func (u *untilEnd) Logf(format string, args ...any) {
@@ -786,9 +789,11 @@ func (u *untilEnd) Logf(format string, args ...any) {
 func (b *bench) start() {
 	b.t.Helper()
 	m := &machine{world: b.world, crash: b.crash}
+	core, logs := observer.New(zap.WarnLevel)
+	b.logs = logs
 	cfg := Config{
 		RootDir: b.root, StateDir: b.state, Handlers: map[string]Handler{"runc": {Path: "/runc"}}, Monitor: filepath.Join(filepath.Dir(b.root), "monitor"),
-		Network: fakeNetwork{m}, Images: fakeImages{m}, BootID: b.boot, Hooks: b.hooks, Reserve: 1, Log: logUntilEnd(b.t),
+		Network: fakeNetwork{m}, Images: fakeImages{m}, BootID: b.boot, Hooks: b.hooks, Reserve: 1, Log: logUntilEnd(b.t, core),
 		parts: parts{
 			monitors: fakeMonitors{m}, executors: map[string]ociRuntime{"runc": fakeExecutor{m}}, spaces: fakeSpaces{m}, facts: fakeFacts{m},
 			usage: fakeUsage{m}, forwarder: fakeUsage{m}, mounts: fakeMounts{m}, processes: fakeProcesses{m},

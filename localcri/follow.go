@@ -202,7 +202,6 @@ func (p *pod) lost(ctx context.Context, m monitorConn) {
 	o := p.resolveLocked(m)
 	p.mu.Unlock()
 	defer m.Close()
-	p.rt.counts.successors.Add(1)
 	p.rt.log.Warn("monitor of sandbox died; starting another one", zap.String("sandbox", p.id), zap.Int("pid", m.PID()))
 	switch err := o.wait(ctx); {
 	case err == nil:

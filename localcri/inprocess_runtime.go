@@ -18,9 +18,7 @@ import (
 	"github.com/nodewright/nodewright/internal/cdi"
 	"github.com/nodewright/nodewright/internal/promshare"
 	"github.com/nodewright/nodewright/localcri/image"
-	"github.com/nodewright/nodewright/localcri/internal/imagemetrics"
 
-	networkmetrics "github.com/nodewright/nodewright/localcri/internal/netmetrics"
 	"github.com/nodewright/nodewright/network"
 	"github.com/nodewright/nodewright/network/bridge"
 	"github.com/nodewright/nodewright/network/cni"
@@ -127,7 +125,7 @@ func (m *maker) make(ctx context.Context) (*InProcess, error) {
 		return nil, err
 	}
 	if m.Metrics != nil {
-		if err := errors.Join(registerMetrics(m.Metrics, r.runtime.Counts), promshare.Register(m.Metrics, r.runtime.counts.refused)); err != nil {
+		if err := promshare.Register(m.Metrics, r.runtime.refusals); err != nil {
 			return nil, err
 		}
 	}
@@ -139,23 +137,11 @@ func (m *maker) make(ctx context.Context) (*InProcess, error) {
 
 // makeImages creates the image store.
 func (m *maker) makeImages(r *InProcess) (err error) {
-	cfg := image.Config{
+	r.images, err = image.New(image.Config{
 		RootDir: m.path("images"), Registries: m.Registries, HostsDir: m.HostsDir, PreloadDir: m.PreloadDir,
 		PullBytesPerSecond: m.PullBytesPerSecond, ReserveOf: m.ImageReserve, Verify: m.Verify, Log: m.Log.Named("image"),
-	}
-	if m.Metrics == nil {
-		r.images, err = image.New(cfg)
-		return err
-	}
-	observer, err := imagemetrics.New(m.Metrics)
-	if err != nil {
-		return err
-	}
-	cfg.Observer = observer
-	if r.images, err = image.New(cfg); err != nil {
-		return err
-	}
-	return observer.Add(r.images.Counts)
+	})
+	return err
 }
 
 func (m *maker) findHandlers() (map[string]Handler, error) {
@@ -183,7 +169,7 @@ func (m *maker) makeNetwork(r *InProcess, names names) error {
 		cniConfig.ConfDir = cni.DefaultConfDir
 	}
 	cniConfig.Reserved = m.Bridge.Reserved
-	cniConfig.CacheDir, cniConfig.Log, cniConfig.Metrics = m.path("cni"), m.Log.Named("cni"), m.Metrics
+	cniConfig.CacheDir, cniConfig.Log = m.path("cni"), m.Log.Named("cni")
 	conf, noConf := cni.Find(cniConfig)
 	r.choice, err = chooseNetwork(inProcessMachine{asked: m.Network, last: string(last), cluster: m.Cluster, conf: conf, noConf: noConf})
 	if err != nil {
@@ -200,7 +186,7 @@ func (m *maker) makeNetwork(r *InProcess, names names) error {
 	}
 	bridgeConfig := m.Bridge
 	bridgeConfig.StateDir, bridgeConfig.Name, bridgeConfig.Table, bridgeConfig.VethPrefix = m.path("bridge"), names.bridge, names.table, names.veth
-	bridgeConfig.Log, bridgeConfig.Registerer = m.Log.Named("bridge"), m.Metrics
+	bridgeConfig.Log = m.Log.Named("bridge")
 	switch r.bridge, err = bridge.New(bridgeConfig); {
 	case err == nil:
 		plugins[NetworkBridge] = r.bridge
@@ -213,20 +199,8 @@ func (m *maker) makeNetwork(r *InProcess, names names) error {
 			list = append(list, p)
 		}
 	}
-	cfg := network.Config{Plugins: list, StateDir: m.path("network"), Prefix: names.spaces, Log: m.Log.Named("network")}
-	if m.Metrics == nil {
-		r.network, err = network.New(cfg)
-		return err
-	}
-	observer, err := networkmetrics.New(m.Metrics)
-	if err != nil {
-		return err
-	}
-	cfg.Observer = observer
-	if r.network, err = network.New(cfg); err != nil {
-		return err
-	}
-	return observer.Add(r.network.Counts)
+	r.network, err = network.New(network.Config{Plugins: list, StateDir: m.path("network"), Prefix: names.spaces, Log: m.Log.Named("network")})
+	return err
 }
 
 // choices returns the store of the node's recorded choices.

@@ -55,7 +55,6 @@ func (r *Runtime) undoOrphan(ctx context.Context, kind, id string, undo func(con
 	if r.known()[id] { // created meanwhile
 		return
 	}
-	r.counts.orphans.Add(1)
 	r.log.Warn("removing leftover without record", zap.String("kind", kind), zap.String("id", id))
 	if err := undo(ctx, id); err != nil && ctx.Err() == nil {
 		r.log.Warn("failed to remove leftover", zap.String("kind", kind), zap.String("id", id), zap.Error(err))

@@ -15,7 +15,9 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest"
+	"go.uber.org/zap/zaptest/observer"
 	"golang.org/x/sys/unix"
 
 	"github.com/nodewright/nodewright/cri/critest"
@@ -93,6 +95,7 @@ type node struct {
 	hooks   localcri.Hooks // may be nil
 	boot    string
 	log     *zap.Logger
+	warned  *observer.ObservedLogs // warnings of log
 	rt      *localcri.Runtime
 	images  *image.Store
 	network *network.Network
@@ -114,7 +117,9 @@ func newNode(t testing.TB, change ...func(*node)) *node {
 func nodeDirs(t testing.TB) *node {
 	t.Helper()
 	buildAll(t)
-	n := &node{t: t, log: zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel))}
+	core, logs := observer.New(zap.WarnLevel)
+	n := &node{t: t, warned: logs, log: zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel),
+		zaptest.WrapOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core { return zapcore.NewTee(c, core) })))}
 	n.dir = t.TempDir()
 	// The root of a pod with users of its own has to pass on the way to its own.
 	err := errors.Join(os.Chmod(n.dir, 0o711), os.Chmod(filepath.Dir(n.dir), 0o711))

@@ -134,7 +134,6 @@ func (r *Runtime) recoverAll() error {
 	aside := leftovers{map[string]bool{}, map[string]bool{}}
 	open := func(kind string, ids map[string]bool) (*checkpoint.Store, error) {
 		return checkpoint.Open(checkpoint.Config{Dir: r.rootPath(recordsDir, kind), NoSync: true, OnCorrupt: func(key, where string, err error) {
-			r.counts.setAside.Add(1)
 			r.log.Warn("set aside damaged record", zap.String("kind", kind), zap.String("id", key), zap.String("file", where), zap.Error(err))
 			ids[key] = true
 		}})

@@ -45,7 +45,7 @@ func (b *bench) refusals() map[string]int {
 	b.t.Helper()
 	out := map[string]int{}
 	ch := make(chan prometheus.Metric, 1000)
-	b.rt.counts.refused.Collect(ch)
+	b.rt.refusals.Collect(ch)
 	close(ch)
 	for m := range ch {
 		var d dto.Metric

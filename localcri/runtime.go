@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"google.golang.org/grpc/codes"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -30,17 +31,17 @@ type Runtime struct {
 	parts
 	log *zap.Logger
 
-	loaded  chan struct{} // closed when the records are read
-	whole   chan struct{} // closed when every sandbox of an earlier process is recovered
-	over    chan struct{} // closed when Run has returned
-	began   atomic.Bool
-	base    context.Context // context of all work; set before loaded is closed
-	begins  sync.Mutex      // held while work is started
-	work    sync.WaitGroup  // work that was started with base
-	events  *broadcaster
-	counts  counters
-	execs   atomic.Uint64 // number of the last exec
-	outputs atomic.Int64  // bytes that ExecSync holds for callers without a small limit
+	loaded   chan struct{} // closed when the records are read
+	whole    chan struct{} // closed when every sandbox of an earlier process is recovered
+	over     chan struct{} // closed when Run has returned
+	began    atomic.Bool
+	base     context.Context // context of all work; set before loaded is closed
+	begins   sync.Mutex      // held while work is started
+	work     sync.WaitGroup  // work that was started with base
+	events   *broadcaster
+	refusals *prometheus.CounterVec // by phase and event
+	execs    atomic.Uint64          // number of the last exec
+	outputs  atomic.Int64           // bytes that ExecSync holds for callers without a small limit
 
 	sandboxRecords   *checkpoint.Store
 	containerRecords *checkpoint.Store
@@ -67,7 +68,7 @@ func New(cfg Config) (*Runtime, error) {
 		pods: map[string]*pod{}, labelled: map[string]map[*pod]int{}, names: map[string]*pod{}, containers: map[string]*container{}, erasing: map[string]bool{},
 	}
 	r.events = newBroadcaster()
-	r.counts.refused = newRefused()
+	r.refusals = newRefusals()
 	r.execs.Store(uint64(mathrand.Uint32())) // commands of an earlier process may still use earlier numbers
 	if err := r.assemble(); err != nil {
 		return nil, fmt.Errorf("localcri: %w", err)

@@ -203,12 +203,9 @@ func (c *container) prepareStart() error {
 	return nil
 }
 
-// lostLog counts log bytes that could not be written.
+// lostLog records log bytes that could not be written.
 func (c *container) lostLog(l *monitor.Lost) {
 	c.pod.mu.Lock()
-	if more := l.Bytes - min(c.lost, l.Bytes); more > 0 {
-		c.rt().counts.lostLog.Add(more)
-	}
 	c.lost = max(c.lost, l.Bytes)
 	c.pod.mu.Unlock()
 	c.rt().log.Warn("dropped output of container: its log cannot be written", zap.String("container", c.id), zap.Uint64("bytes", l.Bytes), zap.String("reason", l.Message))

@@ -6,10 +6,8 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -157,36 +155,4 @@ func (r *Runtime) ListPodSandboxStats(ctx context.Context, f *runtimeapi.PodSand
 		}
 	}
 	return out, nil
-}
-
-// counters has the counters behind the metrics.
-type counters struct {
-	successors, setAside, orphans, lostLog atomic.Uint64
-	refused                                *prometheus.CounterVec // by phase and event
-}
-
-// Counts are numbers of objects and events, for monitoring.
-type Counts struct {
-	Sandboxes, Containers, Monitors int
-	// Numbers of events since the start: of monitors that were replaced, of records that were set
-	// aside, of leftovers without a record that were removed, and of log bytes that could not be
-	// written.
-	Successors, SetAside, Orphans, LostLogBytes uint64
-}
-
-// Counts returns numbers of objects and events.
-func (r *Runtime) Counts() Counts {
-	out := Counts{
-		Successors: r.counts.successors.Load(), SetAside: r.counts.setAside.Load(), Orphans: r.counts.orphans.Load(), LostLogBytes: r.counts.lostLog.Load(),
-	}
-	for _, p := range r.allPods() {
-		out.Sandboxes++
-		p.mu.Lock()
-		out.Containers += len(p.containers)
-		if p.monitor != nil {
-			out.Monitors++
-		}
-		p.mu.Unlock()
-	}
-	return out
 }

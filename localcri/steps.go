@@ -118,7 +118,7 @@ func (r *Runtime) begin(f func(ctx context.Context) error) *op {
 func (r *Runtime) refused(kind, id string, err error) error {
 	var refused *life.Refused
 	if errors.As(err, &refused) {
-		r.counts.refused.WithLabelValues(string(refused.From), refused.Event).Inc()
+		r.refusals.WithLabelValues(string(refused.From), refused.Event).Inc()
 		r.do(func(context.Context) { // not with the pod's lock held
 			r.log.Warn("state machine refused an event", zap.String("kind", kind), zap.String("id", id), zap.Error(err))
 		})

@@ -56,7 +56,6 @@ type Config struct {
 	// Namespaces creates the namespaces. The default creates them in the kernel.
 	Namespaces Namespaces
 	Log        *zap.Logger // if nil, nothing is logged
-	Observer   Observer    // if nil, nobody is notified
 }
 
 const (
@@ -93,9 +92,6 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Log == nil {
 		c.Log = zap.NewNop()
-	}
-	if c.Observer == nil {
-		c.Observer = nobody{}
 	}
 	var errs []error
 	for _, d := range []struct {
@@ -160,7 +156,3 @@ func checkPlugins(plugins []Plugin) error {
 	}
 	return errors.Join(errs...)
 }
-
-type nobody struct{}
-
-func (nobody) Observe(string, time.Duration, Code) {}

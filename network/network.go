@@ -24,7 +24,6 @@ type Network struct {
 	slots   chan struct{} // has a token for each running operation
 	checks  chan struct{} // and for each check
 	retries retry.Backoff
-	kills   atomic.Uint64
 	ready   atomic.Pointer[readiness]
 	running atomic.Bool
 
@@ -427,24 +426,6 @@ func (n *Network) List() []Info {
 	}
 	slices.SortFunc(out, func(a, b Info) int { return cmp.Compare(a.ID, b.ID) })
 	return out
-}
-
-// Counts returns the numbers of attachments.
-func (n *Network) Counts() Counts {
-	n.mu.RLock()
-	defer n.mu.RUnlock()
-	c := Counts{Kills: n.kills.Load()}
-	for _, e := range n.entries {
-		c.States[e.state]++
-		if e.timer != nil {
-			c.Retries++
-		}
-		if e.hung {
-			c.Hung++
-		}
-	}
-	c.States[Damaged] = len(n.damaged)
-	return c
 }
 
 // awaitLoaded waits for the records.

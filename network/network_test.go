@@ -191,9 +191,6 @@ func TestAttachAndDetach(t *testing.T) {
 				if l := r.List(); len(l) != 1 || l[0].ID != "a" || l[0].State != network.Attached || l[0].Plugin != "test" || l[0].Created.IsZero() {
 					t.Errorf("list: %+v", l)
 				}
-				if c := r.Counts(); c.States[network.Attached] != 1 {
-					t.Errorf("counts: %+v", c)
-				}
 				r.detach("a")
 				if _, ok := r.Get("a"); ok {
 					t.Error("it is still attached")
@@ -352,8 +349,8 @@ func TestFailuresAreTakenBack(t *testing.T) {
 		if got := strings.Join(pauses[:10], " "); got != "1s 2s 4s 8s 16s 32s 1m4s 2m8s 4m16s 5m0s" {
 			t.Errorf("pauses %s", got)
 		}
-		if c := r.Counts(); c.Retries != 1 || c.States[network.Detaching] != 1 {
-			t.Errorf("%+v", c)
+		if l := r.List(); len(l) != 1 || l[0].State != network.Detaching {
+			t.Errorf("%+v", l)
 		}
 		at = nil
 		begin = time.Now()
@@ -403,9 +400,6 @@ func TestACallThatHangs(t *testing.T) {
 		if took != 2*time.Minute+5*time.Second {
 			t.Errorf("it took %v", took)
 		}
-		if c := r.Counts(); c.Hung != 1 {
-			t.Errorf("%+v", c)
-		}
 		wantCode(t, r.Detach(t.Context(), "bad"), network.Unavailable, "has not returned")
 		r.plugin.Calls()
 		time.Sleep(time.Hour)
@@ -423,9 +417,6 @@ func TestManyCallsThatHang(t *testing.T) {
 			go func() { _, _ = r.Attach(context.Background(), pod(fmt.Sprint("bad", i))) }()
 		}
 		time.Sleep(time.Hour) // 8 at a time
-		if c := r.Counts(); c.Hung != 64 {
-			t.Errorf("%+v", c)
-		}
 		_, err := r.Attach(t.Context(), pod("more"))
 		wantCode(t, err, network.Unavailable, "64 plugin calls have not returned")
 		release()

@@ -91,9 +91,7 @@ func (n *Network) setUp(e *entry, a Attachment, owner *os.File) (r Result, late 
 		return r, nil, err
 	}
 	defer release()
-	p, begin := e.plugin, time.Now()
-	defer func() { n.cfg.Observer.Observe(OpSetUp, time.Since(begin), CodeOf(err)) }()
-
+	p := e.plugin
 	if n.Status() != nil { // it may be old
 		if err := n.askStatus(p); err != nil {
 			return r, nil, err
@@ -283,8 +281,6 @@ func (n *Network) tearDown(e *entry) (late *lateCall, err error) {
 		return nil, err
 	}
 	defer release()
-	begin := time.Now()
-	defer func() { n.cfg.Observer.Observe(OpTearDown, time.Since(begin), CodeOf(err)) }()
 	if !e.tornDown {
 		if late, err := n.tearDownNow(e, guard); err != nil {
 			return late, err
@@ -344,7 +340,6 @@ func (n *Network) guard(e *entry, patience time.Duration) (*os.File, error) {
 	}
 	f, killed, err := n.store.guard(n.run, fileName(e.id), patience)
 	if killed {
-		n.kills.Add(1)
 		n.cfg.Log.Warn("killed network plugin of an earlier agent", zap.String("id", e.id), zap.String("plugin", e.name))
 	}
 	if err != nil {

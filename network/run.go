@@ -275,9 +275,7 @@ func (n *Network) recoverPlugin(p *plugged) bool {
 	}
 	collector, ok := p.Plugin.(Collector)
 	if ok && n.cfg.Exclusive {
-		begin := time.Now()
 		err := n.patiently(p, "collect", func(ctx context.Context) error { return collector.Collect(ctx, n.keptOf(p)) })
-		n.cfg.Observer.Observe(OpCollect, time.Since(begin), CodeOf(err))
 		if err != nil {
 			n.cfg.Log.Warn("failed to free resources without an attachment", zap.String("plugin", p.name), zap.Error(err))
 		}
@@ -429,7 +427,6 @@ func (n *Network) checkIt(e *entry, c Checker) (late *lateCall, err error) {
 	if err != nil {
 		return nil, err
 	}
-	begin := time.Now()
 	k := e.kept()
 	o, isLate := call(n, e.plugin.who(), "check", n.cfg.CheckTimeout, func(ctx context.Context) (struct{}, error) {
 		defer n.endGuard(e, guard)
@@ -446,7 +443,6 @@ func (n *Network) checkIt(e *entry, c Checker) (late *lateCall, err error) {
 	} else {
 		err = o.err
 	}
-	n.cfg.Observer.Observe(OpCheck, time.Since(begin), CodeOf(err))
 	return late, err
 }
 

@@ -36,28 +36,3 @@ type Info struct {
 	// there is neither.
 	Err error
 }
-
-// Counts are numbers of attachments, for metrics.
-type Counts struct {
-	States  [states]int // by State
-	Retries int         // waiting for the next TearDown
-	Hung    int         // plugin calls that did not return at their deadline
-	Kills   uint64      // killed process groups that outlived another agent
-}
-
-// The operations that are reported to an [Observer]. If the kubelet had a metric of an operation,
-// the operation has the kubelet's name.
-const (
-	OpSetUp    = "set_up_pod"
-	OpTearDown = "tear_down_pod"
-	OpCheck    = "check"
-	OpStatus   = "status"
-	OpCollect  = "gc"
-)
-
-// Observer is called for each operation that has ended, from any goroutine. It must not block.
-type Observer interface {
-	// Observe gets the time that the operation op took in its plugin, without waits for
-	// other operations.
-	Observe(op string, took time.Duration, code Code)
-}

@@ -39,12 +39,10 @@ func (n *Network) watchStatus(p *plugged) {
 func (n *Network) askStatus(p *plugged) error {
 	ctx, cancel := context.WithTimeout(n.run, statusTimeout)
 	defer cancel()
-	begin := time.Now()
 	_, err := n.statuses.Do(ctx, p.name, func() (struct{}, error) { return struct{}{}, p.Status() })
 	if errors.Is(err, context.Canceled) && n.run.Err() != nil {
 		return errStopped
 	}
-	n.cfg.Observer.Observe(OpStatus, time.Since(begin), CodeOf(err))
 	if err != nil {
 		err = Errorf(Unavailable, "%s: %w", p.who(), callerror.Brief(err, maxText))
 	}

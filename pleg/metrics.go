@@ -13,7 +13,7 @@ import (
 type metrics struct {
 	duration, interval, pod, latency prometheus.Histogram
 	lastSeen                         prometheus.Gauge
-	streams, streamErrors, missed    prometheus.Counter
+	streams, streamErrors            prometheus.Counter
 
 	round uint64 // number of the current relist; guarded by Manager.mu
 }
@@ -80,14 +80,13 @@ func newMetrics(reg prometheus.Registerer, manager *Manager) (*metrics, error) {
 		lastSeen:     gauge("kubelet_pleg_last_seen_seconds", "Unix time of the last relist that succeeded."),
 		streams:      counter("kubelet_evented_pleg_connection_success_count", "Event streams opened."),
 		streamErrors: counter("kubelet_evented_pleg_connection_error_count", "Event streams that ended."),
-		missed:       counter("nodewright_pleg_missed_changes_total", "Changes that a relist found and no event had told of."),
 	}
 	if reg == nil {
 		return m, nil
 	}
 	var errs []error
 	for _, c := range []prometheus.Collector{
-		m.duration, m.interval, m.pod, m.latency, m.lastSeen, m.streams, m.streamErrors, m.missed, running{manager},
+		m.duration, m.interval, m.pod, m.latency, m.lastSeen, m.streams, m.streamErrors, running{manager},
 	} {
 		errs = append(errs, promshare.Register(reg, c))
 	}

@@ -104,7 +104,6 @@ func (m *Manager) relist(ctx context.Context) {
 	switch {
 	// The stream missed a change, so it is not trusted for now.
 	case missed > 0 && !first && m.streaming:
-		m.met.missed.Add(float64(missed))
 		m.interval = m.cfg.Relist
 	case m.streaming:
 		m.interval = min(2*m.interval, maxRelist)

@@ -24,7 +24,6 @@ const (
 type journal struct {
 	store Store
 	log   *zap.Logger
-	met   *metrics
 
 	// mu guards the fields below and all entries. It is not held over a call of
 	// the store.
@@ -52,8 +51,8 @@ type entry struct {
 }
 
 // newJournal returns a journal. If store is nil, the journal stores nothing and never waits.
-func newJournal(store Store, log *zap.Logger, met *metrics) *journal {
-	return &journal{store: store, log: log, met: met, entries: map[types.UID]*entry{}}
+func newJournal(store Store, log *zap.Logger) *journal {
+	return &journal{store: store, log: log, entries: map[types.UID]*entry{}}
 }
 
 // read returns the results of a pod that an earlier process stored. An unreadable
@@ -86,7 +85,6 @@ func (j *journal) read(uid types.UID) record {
 		r, err = decode(b)
 	}
 	if err != nil {
-		j.met.journalErrors.WithLabelValues("read").Inc()
 		j.log.Warn("failed to read probe results of pod; ignoring them", zap.String("uid", string(uid)), zap.Error(err))
 		return nil
 	}
@@ -116,7 +114,6 @@ func (j *journal) wait(done <-chan struct{}) {
 	select {
 	case <-done:
 	case <-t.C:
-		j.met.journalErrors.WithLabelValues("slow").Inc()
 	}
 }
 
@@ -283,9 +280,6 @@ func (j *journal) store1(uid types.UID, value []byte) error {
 
 // report logs when the journal begins to fail and when it works again. The caller holds j.mu.
 func (j *journal) report(err error) {
-	if err != nil {
-		j.met.journalErrors.WithLabelValues("write").Inc()
-	}
 	switch {
 	case err != nil && !j.failing:
 		j.log.Warn("failed to write probe results; a restart now would lose them", zap.Error(err))

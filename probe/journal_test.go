@@ -16,11 +16,7 @@ import (
 
 func testJournal(t *testing.T, s *checkpointtest.Disk) *journal {
 	t.Helper()
-	met, err := newMetrics(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return newJournal(s, zap.NewNop(), met)
+	return newJournal(s, zap.NewNop())
 }
 
 func ready(r Result) record { return record{"c1": results{Readiness: r}} }

@@ -54,7 +54,7 @@ func New(cfg Config) (*Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("probe: %w", err)
 	}
-	m.journal = newJournal(cfg.Journal, cfg.Log, m.met)
+	m.journal = newJournal(cfg.Journal, cfg.Log)
 	m.client = check.NewClient(check.ClientConfig{KeepAlive: cfg.KeepAlive, Graceful: cfg.Graceful})
 	m.runtime = &runtime{exec: cfg.Exec, answers: cfg.Answers}
 	return m, nil

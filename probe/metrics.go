@@ -10,18 +10,15 @@ import (
 	"github.com/nodewright/nodewright/probe/check"
 )
 
-// metrics has the kubelet's metrics of probes and a few of our own. Durations include failures.
+// metrics has the kubelet's metrics of probes and one of our own. Durations include failures.
 // Instances of a container share their series.
 type metrics struct {
 	// total and duration are metrics of the kubelet.
 	total    *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 
-	// late is the delay of checks that waited for a slot. blind counts probes that see only
-	// errors.
-	late          prometheus.Histogram
-	blind         prometheus.Gauge
-	journalErrors *prometheus.CounterVec
+	// late is the delay of checks that waited for a slot.
+	late prometheus.Histogram
 
 	// mu guards uses.
 	mu   sync.Mutex
@@ -42,18 +39,12 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Name: "nodewright_probe_lateness_seconds", Help: "Delay between the due time of a check and its start.",
 			Buckets: []float64{.001, .005, .01, .05, .1, .5, 1, 5, 10, 60},
 		}),
-		blind: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "nodewright_probe_blind", Help: "Probes whose checks could not be made for as many rounds as their failure threshold.",
-		}),
-		journalErrors: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "nodewright_probe_journal_errors_total", Help: "Failed reads and writes of the journal, and writes that were too slow.",
-		}, []string{"operation"}),
 	}
 	if reg == nil {
 		return m, nil
 	}
 	var errs []error
-	for _, c := range []prometheus.Collector{m.total, m.duration, m.late, m.blind, m.journalErrors} {
+	for _, c := range []prometheus.Collector{m.total, m.duration, m.late} {
 		errs = append(errs, promshare.Register(reg, c))
 	}
 	return m, errors.Join(errs...)

@@ -366,10 +366,7 @@ func (m *Manager) stop(p *prober) {
 		p.running.Stop()
 		p.running = nil
 	}
-	if p.blind {
-		p.blind = false
-		m.met.blind.Dec()
-	}
+	p.blind = false
 }
 
 // end stops p permanently, and removes its metric series.

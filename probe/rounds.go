@@ -138,12 +138,10 @@ func (m *Manager) lookedAt(p *prober, r check.Round) {
 	// Logged only at the beginning and the end.
 	case !p.blind && r.Errors >= threshold:
 		p.blind = true
-		m.met.blind.Inc()
 		m.cfg.Log.Warn("probe gets only errors; keeping its last result", zap.String("pod", p.c.pod.pod.Namespace+"/"+p.c.pod.pod.Name),
 			zap.String("container", p.c.spec.Name), zap.Stringer("probe", p.t), zap.Stringer("result", p.result), zap.Error(r.Err))
 	case p.blind && r.Errors == 0:
 		p.blind = false
-		m.met.blind.Dec()
 		m.cfg.Log.Info("probe works again", zap.String("pod", p.c.pod.pod.Namespace+"/"+p.c.pod.pod.Name),
 			zap.String("container", p.c.spec.Name), zap.Stringer("probe", p.t))
 	}

@@ -16,14 +16,12 @@ import (
 // zapError returns a zap field, so that other files need not import zap.
 func zapError(err error) zap.Field { return zap.Error(err) }
 
-// metrics has the kubelet's metrics of requests, and one metric of refused requests. The first
-// four metrics and provider have the kubelet's names and labels, since dashboards use them.
+// metrics has the kubelet's metrics of requests, with its names and labels, since dashboards use them.
 type metrics struct {
 	requests   *prometheus.CounterVec
 	duration   *prometheus.HistogramVec
 	inflight   *prometheus.GaugeVec
 	webSockets *prometheus.CounterVec
-	refused    *prometheus.CounterVec
 	provider   *prometheus.GaugeVec
 }
 
@@ -44,9 +42,6 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		webSockets: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubelet_websocket_streaming_requests_total", Help: "WebSocket streams that are translated to SPDY.",
 		}, []string{"subresource"}),
-		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "nodewright_server_refused_requests_total", Help: "Requests refused by what failed: authentication, authorization, authorization_error.",
-		}, []string{"reason"}),
 		provider: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "kubelet_metrics_provider", Help: "1 for the source of the list of containers.",
 		}, []string{"provider"}),
@@ -58,7 +53,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	}
 	var errs []error
 	// All are tried, so that the error names each metric that clashes.
-	for _, c := range []prometheus.Collector{m.requests, m.duration, m.inflight, m.webSockets, m.refused, m.provider} {
+	for _, c := range []prometheus.Collector{m.requests, m.duration, m.inflight, m.webSockets, m.provider} {
 		errs = append(errs, promshare.Register(reg, c))
 	}
 	return m, errors.Join(errs...)

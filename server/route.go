@@ -330,13 +330,11 @@ func (s *Server) passes(w http.ResponseWriter, r *http.Request) (name string, ok
 	user, err := s.cfg.Authenticator.Authenticate(r)
 	// 429, not 401: under load, a valid token must not look like an invalid one.
 	if errors.Is(err, auth.ErrBusy) {
-		s.met.refused.WithLabelValues("authentication").Inc()
 		tooMany(w)
 		return "", false
 	}
 	if err != nil || user == nil {
 		if err != nil {
-			s.met.refused.WithLabelValues("authentication").Inc()
 			s.cfg.Log.Debug("authentication failed", zapError(err))
 		}
 		// The reason is only logged.
@@ -354,13 +352,11 @@ func (s *Server) passes(w http.ResponseWriter, r *http.Request) (name string, ok
 	for _, a := range asked {
 		ok, _, err := s.cfg.Authorizer.Authorize(r.Context(), a)
 		if errors.Is(err, auth.ErrBusy) {
-			s.met.refused.WithLabelValues("authorization").Inc()
 			tooMany(w)
 			return "", false
 		}
 		// If an authorizer cannot decide, the request fails; it is never allowed.
 		if err != nil {
-			s.met.refused.WithLabelValues("authorization_error").Inc()
 			s.cfg.Log.Warn("authorization failed", zapError(err))
 			http.Error(w, "authorization error (user="+user.Name+", verb="+a.Verb+", resource=nodes, subresource="+a.Subresource+")", http.StatusInternalServerError)
 			return "", false
@@ -371,7 +367,6 @@ func (s *Server) passes(w http.ResponseWriter, r *http.Request) (name string, ok
 		// The answer names all of them, so that a missing permission can be found.
 		tried = append(tried, a.Subresource)
 	}
-	s.met.refused.WithLabelValues("authorization").Inc()
 	http.Error(w, "Forbidden (user="+user.Name+", verb="+auth.Verb(r.Method)+", resource=nodes, subresource(s)=["+strings.Join(tried, " ")+"])", http.StatusForbidden)
 	return "", false
 }

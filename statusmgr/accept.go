@@ -95,7 +95,6 @@ func (m *Manager) accept(pod *v1.Pod, r Report, finished bool) bool {
 // come after that, since they depend on which conditions have changed.
 func (m *Manager) correct(pod *v1.Pod, past []*v1.PodStatus, next *v1.PodStatus, now time.Time) {
 	for _, change := range keepLegal(pod, past[len(past)-1], next) {
-		m.met.illegal.Inc()
 		m.cfg.Log.Error("rejected impossible status change", zap.String("pod", pod.Namespace+"/"+pod.Name), zap.String("change", change))
 	}
 	if podmeta.IsTerminal(next.Phase) && (isTrue(next, v1.PodReady) || isTrue(next, v1.ContainersReady)) {

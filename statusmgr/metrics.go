@@ -13,7 +13,6 @@ import (
 type metrics struct {
 	terminated *prometheus.CounterVec
 	sync       prometheus.Histogram
-	illegal    prometheus.Counter
 }
 
 // newMetrics makes the metrics and registers them with reg, unless it is nil.
@@ -26,14 +25,11 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Name: "kubelet_pod_status_sync_duration_seconds", Help: "From a change of a status to its publication.",
 			Buckets: []float64{.01, .05, .1, .5, 1, 5, 10, 20, 30, 45, 60},
 		}),
-		illegal: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "nodewright_impossible_status_changes_total", Help: "Status changes that were left out because they cannot be.",
-		}),
 	}
 	if reg == nil {
 		return m, nil
 	}
-	return m, errors.Join(promshare.Register(reg, m.terminated), promshare.Register(reg, m.sync), promshare.Register(reg, m.illegal))
+	return m, errors.Join(promshare.Register(reg, m.terminated), promshare.Register(reg, m.sync))
 }
 
 // exitLabel returns the label of an exit code. It limits the number of label values: a process has

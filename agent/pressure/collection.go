@@ -203,7 +203,7 @@ func (p *Collection) newContainers() (err error) {
 		Runtime: crigc.NewContainers(c.Runtime, c.PodLogsDir), Pods: pods{p}, Policy: c.ContainerPolicy,
 		PodLogsDir: filepath.Clean(c.PodLogsDir), ContainerLogsDir: c.ContainerLogsDir,
 		Events: nodeEvents{p}, Removed: p.removed,
-		Log: c.Log.Named("containergc"), Metrics: c.Metrics,
+		Log: c.Log.Named("containergc"),
 	})
 	return err
 }
@@ -216,7 +216,7 @@ func (p *Collection) newLogs() (err error) {
 	p.logs, err = logrotate.New(logrotate.Config{
 		Runtime: c.Runtime, MaxSize: l.MaxSize, MaxFiles: l.MaxFiles, PodBudget: l.PodBudget,
 		Workers: l.Workers, Longest: l.Longest, Poll: l.Poll, Running: p.runningLogs,
-		Log: c.Log.Named("logrotate"), Metrics: c.Metrics,
+		Log: c.Log.Named("logrotate"),
 	})
 	return err
 }

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -65,8 +64,7 @@ type Config struct {
 	Parallel int           // rotations at a time; the default is 4
 	Workers  int           // compressions at a time; the default is 1, as in the kubelet
 
-	Log     *zap.Logger           // if nil, nothing is logged
-	Metrics prometheus.Registerer // if nil, metrics are not exported
+	Log *zap.Logger // if nil, nothing is logged
 }
 
 const (
@@ -103,7 +101,6 @@ type watched struct {
 // Manager limits the logs of containers. Its methods may be called from any goroutine.
 type Manager struct {
 	cfg Config
-	met *metrics
 	// idle and create are replaced in tests.
 	idle   func() idle
 	create func(dir *safefile.Dir, name string, mode os.FileMode) (*os.File, error)
@@ -160,16 +157,12 @@ func New(cfg Config) (*Manager, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("logrotate: %w", err)
 	}
-	met, err := newMetrics(cfg.Metrics)
-	if err != nil {
-		return nil, fmt.Errorf("logrotate: %w", err)
-	}
 	idle := newIdle
 	if cfg.Poll {
 		idle = poll
 	}
 	return &Manager{
-		cfg: cfg, met: met, disk: detached.Queue{Limit: maxHung}, idle: idle, create: create, changed: make(chan struct{}, 1),
+		cfg: cfg, disk: detached.Queue{Limit: maxHung}, idle: idle, create: create, changed: make(chan struct{}, 1),
 		slots: make(chan struct{}, cfg.Parallel), packing: make(chan struct{}, cfg.Workers),
 		logs: map[string]*watched{}, pods: map[types.UID]int{},
 	}, nil

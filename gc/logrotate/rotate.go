@@ -71,7 +71,6 @@ func (m *Manager) rotate(ctx context.Context, l Log, limit int64) (pack []string
 			return nil, fmt.Errorf("reopen log: %w", err)
 		}
 	}
-	m.met.rotations.WithLabelValues("ok").Inc()
 	// fit only logs its errors, since the log was rotated.
 	if m.cfg.PodBudget > 0 {
 		m.fit(l.Pod, filepath.Dir(filepath.Dir(l.Path)))
@@ -92,17 +91,9 @@ func (m *Manager) reopen(ctx context.Context, id string) error {
 
 // drop removes a file. An error is logged: the rotation continues.
 func (m *Manager) drop(dir *safefile.Dir, name string) {
-	size := int64(0)
-	if fi, err := dir.Lstat(name); err == nil {
-		size = fi.Size()
+	if err := dir.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		m.cfg.Log.Warn("failed to remove old log", zap.Error(err))
 	}
-	if err := dir.Remove(name); err != nil {
-		if !errors.Is(err, fs.ErrNotExist) {
-			m.cfg.Log.Warn("failed to remove old log", zap.Error(err))
-		}
-		return
-	}
-	m.met.dropped.Add(float64(size))
 }
 
 // fit removes the oldest rotated logs of a pod until all its logs are within the budget. A log in
@@ -227,7 +218,6 @@ func (m *Manager) pack(ctx context.Context, paths []string) {
 		// The key is the file's path, so that checks of the log do not wait for the compression.
 		_, err := onDisk(ctx, m, path, packTimeout, func() (struct{}, error) { return struct{}{}, m.compress(ctx, path) })
 		if err != nil && !errors.Is(err, fs.ErrNotExist) && ctx.Err() == nil {
-			m.met.unpacked.Inc()
 			m.cfg.Log.Warn("failed to compress rotated log", zap.String("path", path), zap.Error(err))
 		}
 	}

@@ -88,7 +88,6 @@ func (m *Manager) pop(now time.Time) (*watched, time.Duration) {
 // look checks a log's size and starts its rotation or schedules the next check. It blocks for at
 // most three times lookTimeout. Only Run's goroutine calls it.
 func (m *Manager) look(ctx context.Context, w *watched, still idle, wg *sync.WaitGroup) {
-	m.met.looks.Inc()
 	size, err := m.size(ctx, w.Path)
 	now := time.Now()
 	armed := false
@@ -205,7 +204,6 @@ func (m *Manager) turn(ctx context.Context, w *watched, limit int64) {
 	now := time.Now()
 	m.mu.Lock()
 	if err != nil {
-		m.met.rotations.WithLabelValues("failed").Inc()
 		m.fail(w, err, now)
 	} else {
 		// The watch belongs to the renamed file.

@@ -34,8 +34,6 @@ type Event struct {
 	Series Series
 	// Message is the newest message of the series, cut to MaxMessage.
 	Message string
-	// Combined is true if the series combines events that differ in their messages.
-	Combined bool
 	// Allowed is false if the object has had too many events.
 	Allowed bool
 }
@@ -75,7 +73,7 @@ func (c *Correlator) Note(object v1.ObjectReference, eventType, reason, message 
 	message = Cut(message)
 	e := Event{Series: Series{object, eventType, reason, message}, Message: message}
 	if c.isSimilar(similarKey{object.UID, eventType, reason}, message, now) {
-		e.Series.Message, e.Message, e.Combined = "", Cut(combined+message), true
+		e.Series.Message, e.Message = "", Cut(combined+message)
 	}
 	e.Allowed = c.allowed(object.UID, now)
 	return e

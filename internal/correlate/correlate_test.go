@@ -41,12 +41,12 @@ func TestEventsOfManyPodsAreBounded(t *testing.T) {
 	var combined, silenced int
 	for i := range 5000 {
 		for _, reason := range []string{"Pulled", "Created", "Started", "Killing"} {
-			if e := c.Note(v1.ObjectReference{UID: types.UID(fmt.Sprint("u", i))}, v1.EventTypeNormal, reason, fmt.Sprintf("%s %d", reason, i), now); !e.Allowed || e.Combined {
+			if e := c.Note(v1.ObjectReference{UID: types.UID(fmt.Sprint("u", i))}, v1.EventTypeNormal, reason, fmt.Sprintf("%s %d", reason, i), now); !e.Allowed || e.Series.Message == "" {
 				t.Fatalf("an event of a pod with few is %+v", e)
 			}
 		}
 		e := c.Note(v1.ObjectReference{UID: "stays"}, v1.EventTypeWarning, "Failed", fmt.Sprint("attempt ", i), now)
-		if e.Combined {
+		if e.Series.Message == "" {
 			combined++
 		}
 		if !e.Allowed {

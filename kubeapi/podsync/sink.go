@@ -82,33 +82,7 @@ type Sink struct {
 
 	mu sync.Mutex
 	// pods has the results of the last calls by UID. An entry is removed after the time keep.
-	pods   map[types.UID]known
-	counts SinkCounts
-}
-
-// SinkCounts counts statuses and deletions since the Sink was created.
-type SinkCounts struct {
-	Patched   uint64 // accepted statuses
-	Same      uint64 // statuses without a difference
-	Deleted   uint64 // pods
-	Gone      uint64 // pods that the server no longer has
-	Conflicts uint64 // patches repeated after a conflict
-	Failed    uint64 // failed statuses and deletions
-}
-
-// Counts returns the number of statuses and deletions sent, unchanged and failed
-// since the Sink was created.
-func (s *Sink) Counts() SinkCounts {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.counts
-}
-
-// count lets add change the counts, with s.mu held.
-func (s *Sink) count(add func(*SinkCounts)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	add(&s.counts)
+	pods map[types.UID]known
 }
 
 // known is what the last calls for a pod returned.
@@ -147,7 +121,6 @@ func (s *Sink) Update(ctx context.Context, pod *v1.Pod, status v1.PodStatus) err
 	// pod. The call is repeated once with the server's current version. A second conflict is left
 	// to statusmgr's back-off.
 	if apierrors.IsConflict(err) {
-		s.count(func(c *SinkCounts) { c.Conflicts++ })
 		if api, err = s.read(ctx, pod); err == nil {
 			err = s.patch(ctx, pod, api, status)
 		}
@@ -173,7 +146,6 @@ func (s *Sink) Delete(ctx context.Context, pod *v1.Pod) error {
 	}
 	if err == nil {
 		s.forget(pod.UID)
-		s.count(func(c *SinkCounts) { c.Deleted++ })
 	}
 	return s.outcome(pod, "deletion", err)
 }
@@ -219,14 +191,12 @@ func (s *Sink) patch(ctx context.Context, pod *v1.Pod, api, status v1.PodStatus)
 		return err
 	}
 	if body == nil {
-		s.count(func(c *SinkCounts) { c.Same++ })
 		return nil
 	}
 	var p v1.Pod
 	if err := s.cfg.Client.Patch(ctx, kubeapi.Pods, sinkKeyOf(pod), types.StrategicMergePatchType, body, &p, "status"); err != nil {
 		return err
 	}
-	s.count(func(c *SinkCounts) { c.Patched++ })
 	// The patch names the UID, so that this is a check of the server.
 	if p.UID == pod.UID {
 		s.learn(&p)
@@ -285,13 +255,9 @@ func (s *Sink) outcome(pod *v1.Pod, what string, err error) error {
 		return nil
 	case apierrors.IsNotFound(err):
 		s.forget(pod.UID)
-		s.count(func(c *SinkCounts) { c.Gone++ })
 		return fmt.Errorf("%s of %s: %w", what, sinkKeyOf(pod), statusmgr.ErrGone)
 	case errors.Is(err, statusmgr.ErrGone):
 		s.forget(pod.UID)
-		s.count(func(c *SinkCounts) { c.Gone++ })
-	default:
-		s.count(func(c *SinkCounts) { c.Failed++ })
 	}
 	err = fmt.Errorf("%s of %s: %w", what, sinkKeyOf(pod), err)
 	// A busy server is not called again for other changes of this pod.

@@ -74,8 +74,6 @@ type Config struct {
 	Verify Verifier
 	// Log receives errors for which no caller waits. If it is nil, nothing is logged.
 	Log *zap.Logger
-	// Observer is notified of pulls, downloads and layers. It may be nil.
-	Observer Observer
 
 	transport func(Endpoint) http.RoundTripper // for tests
 	step      func(string)                     // for tests: called at points where a crash is to be simulated
@@ -216,9 +214,6 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Log == nil {
 		c.Log = zap.NewNop()
-	}
-	if c.Observer == nil {
-		c.Observer = nobody{}
 	}
 	// Never nil, so that callers need no check.
 	if c.step == nil {

@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 )
 
 // download downloads a blob into a file, which can be read while it grows.
@@ -76,14 +75,11 @@ func (r *registry) blob(ctx context.Context, d descriptor) (blob, error) {
 	// bytes.
 	go func() {
 		defer close(dl.ended)
-		// PullJobs limits the downloads of one pull; the wait for it does not count as time of
-		// the download.
+		// PullJobs limits the downloads of one pull.
 		err := take(ctx, r.slots)
 		if err == nil {
-			begin := time.Now()
 			err = dl.run(ctx, r)
 			<-r.slots
-			s.observe(OpDownload, begin, 0, err)
 		}
 		dl.grow(0, err)
 	}()
@@ -197,7 +193,6 @@ func (d *download) copy(ctx context.Context, e *endpoint, w *watch, body io.Read
 	sinceSpace := int64(1 << 62)
 	for {
 		n, err := body.Read(buf)
-		s.counters.downloaded.Add(uint64(n))
 		b := buf[:n]
 		cut := min(int64(len(b)), skip)
 		skip -= cut

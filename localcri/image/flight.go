@@ -219,9 +219,6 @@ func (s *Store) extract(ctx context.Context, f *flight, src source, w wanted) (d
 	// Reads take the slot, and release it while they wait.
 	slot := &slotted{ctx: ctx, b: b, slots: s.unpackSlots}
 	defer slot.release()
-	begin := time.Now()
-	// Without the waits for bytes: a slow network must not look like a slow disk.
-	defer func() { s.observe(OpUnpack, begin, slot.waited, err) }()
 	in := newVerified(slot, w.descriptor)
 
 	// A random name: leftovers of a crash never conflict, and are removed at the next start.

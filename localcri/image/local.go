@@ -16,7 +16,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/distribution/reference"
 	"go.uber.org/zap"
@@ -121,8 +120,6 @@ func (s *Store) Import(ctx context.Context, archive io.Reader, o ImportOptions) 
 	if err := s.await(ctx); err != nil {
 		return nil, coded(err)
 	}
-	begin := time.Now()
-	defer func() { s.observe(OpImport, begin, 0, err) }()
 	// The import also ends with the store.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -148,8 +145,6 @@ func (s *Store) ImportLayout(ctx context.Context, dir string, o ImportOptions) (
 	if err := s.await(ctx); err != nil {
 		return nil, coded(err)
 	}
-	begin := time.Now()
-	defer func() { s.observe(OpImport, begin, 0, err) }()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.base, cancel)()

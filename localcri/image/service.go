@@ -201,8 +201,6 @@ func (s *Store) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth
 	if err := s.await(ctx); err != nil {
 		return "", coded(err)
 	}
-	begin := time.Now()
-	defer func() { s.observe(OpPull, begin, 0, err) }()
 	// An earlier deadline of the caller still applies.
 	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
 	defer cancel()

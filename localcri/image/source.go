@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"hash"
 	"io"
-	"time"
 )
 
 // source provides an image. Its methods may be called concurrently, once for each layer.
@@ -92,8 +91,6 @@ type slotted struct {
 	b     blob
 	slots chan struct{}
 	held  bool
-	// waited is the total time of waiting for bytes and for a slot.
-	waited time.Duration
 }
 
 // readier is a blob that reports whether the next read returns without waiting.
@@ -118,8 +115,6 @@ func (s *slotted) Read(p []byte) (int, error) {
 // await waits until bytes can be read, and then for a slot. ready means that bytes can be read
 // already.
 func (s *slotted) await(ready bool) error {
-	begin := time.Now()
-	defer func() { s.waited += time.Since(begin) }()
 	if !ready {
 		// The slot is released before the wait, and requested again afterwards, behind other
 		// requests.

@@ -70,8 +70,6 @@ type Store struct {
 	purged  []chan struct{} // to be closed once the present trash is deleted
 	// partial has the files of interrupted downloads in ingest, by name.
 	partial map[string]partial
-
-	counters counters
 }
 
 // layer is a layer on the disk. Store.mu guards the fields other than layerMeta.
@@ -346,7 +344,7 @@ func (s *Store) readLayers() error {
 		// temporary: an intact layer must not be deleted for it.
 		case errors.Is(err, errMeta), errors.Is(err, fs.ErrNotExist), errors.Is(err, safefile.ErrNotRegular), errors.Is(err, safefile.ErrTooLarge), errors.Is(err, unix.ENOTDIR):
 			s.cfg.Log.Warn("removed damaged layer; pulling it again on use", zap.String("layer", key), zap.Error(err))
-			if err := s.setLayerAside(filepath.Join(layersDir, key)); err != nil {
+			if err := s.putAway(filepath.Join(layersDir, key)); err != nil {
 				return err
 			}
 		default:
@@ -391,7 +389,6 @@ func parseMeta(b []byte, key string) (*layerMeta, error) {
 // readRecords reads the images. A damaged record is set aside and affects only its image.
 func (s *Store) readRecords() (err error) {
 	s.records, err = checkpoint.Open(checkpoint.Config{Dir: s.path(imagesDir), OnCorrupt: func(key, aside string, err error) {
-		s.counters.records.Add(1)
 		s.cfg.Log.Warn("set aside damaged record of image", zap.String("image", key), zap.String("file", aside), zap.Error(err))
 	}})
 	if err != nil {
@@ -487,7 +484,6 @@ func (s *Store) readLeases() (err error) {
 			if b, merr := json.Marshal(l); merr == nil {
 				err = errors.Join(err, s.leased.Write(key, b))
 			}
-			s.counters.leases.Add(1)
 			s.cfg.Log.Warn("failed to read record of image lease", zap.String("owner", key), zap.Error(err))
 		}
 		s.leases[key] = l

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
 	"github.com/nodewright/nodewright/internal/safefile"
@@ -54,9 +53,7 @@ type Config struct {
 	// that listen in a network namespace on the machine as well, such as pasta. NAT rules send all
 	// connections to the pods.
 	ListenOnHostPorts bool
-	// Log and Registerer may be nil.
-	Log        *zap.Logger
-	Registerer prometheus.Registerer
+	Log               *zap.Logger // if nil, nothing is logged
 }
 
 // withDefaults sets the default names. Subnet and MTU keep their zero values, since their

@@ -73,7 +73,6 @@ func (p *Plugin) add(id string, one *pod) {
 			p.claims[f.claim] = id
 		}
 	}
-	p.count()
 }
 
 // drop removes a pod from memory, which frees its address and ports. It is called
@@ -97,7 +96,6 @@ func (p *Plugin) drop(id string) {
 	if addr := one.IPv4.Addr(); addr.IsValid() && !p.hasAddress(addr) {
 		p.addrs.free(addr)
 	}
-	p.count()
 }
 
 // hasAddress reports whether any pod has the address. After a restart two pods may
@@ -109,12 +107,6 @@ func (p *Plugin) hasAddress(addr netip.Addr) bool {
 		}
 	}
 	return false
-}
-
-// count sets the gauges. The caller holds p.mu.
-func (p *Plugin) count() {
-	p.metrics.inUse.Set(float64(p.addrs.inUse()))
-	p.metrics.hostports.Set(float64(len(p.claims)))
 }
 
 // label returns the attachment's name for people: the known parts of namespace,

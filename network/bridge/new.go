@@ -39,10 +39,6 @@ func New(cfg Config) (*Plugin, error) {
 	if len(errs) == 0 {
 		errs = p.look()
 	}
-	if len(errs) == 0 {
-		p.metrics, err = newMetrics(cfg.Registerer)
-		errs = append(errs, err)
-	}
 	// After an error, nothing stays open and nothing was changed on the node.
 	if err := errors.Join(errs...); err != nil {
 		p.Close()

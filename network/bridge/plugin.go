@@ -25,12 +25,11 @@ const Name = "bridge"
 // constant after New, those guarded by the gate, and those guarded by mu. mu may be
 // locked with the gate held, and is never held during a call of the kernel.
 type Plugin struct {
-	cfg     Config
-	log     *zap.Logger
-	metrics *metrics
-	ns      *os.File // the node's network namespace
-	feat    features
-	dir     durable.Dir
+	cfg  Config
+	log  *zap.Logger
+	ns   *os.File // the node's network namespace
+	feat features
+	dir  durable.Dir
 	// boot is the ID of this boot of the machine. Settings of sysctl last until the next boot.
 	boot   string
 	events *inbox // what Run looks into

@@ -27,12 +27,8 @@ import (
 // inMemory is a plugin that plans, and has no kernel.
 func inMemory(t testing.TB, subnet string, kept ...network.Kept) *Plugin {
 	t.Helper()
-	m, err := newMetrics(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
 	p := &Plugin{
-		cfg: Config{}.withDefaults(), log: zap.NewNop(), metrics: m, name: "nw0", subnet: netip.MustParsePrefix(subnet),
+		cfg: Config{}.withDefaults(), log: zap.NewNop(), name: "nw0", subnet: netip.MustParsePrefix(subnet),
 		events: newInbox(), gate: make(chan struct{}, 1), pods: map[string]*pod{}, claims: map[claim]string{}, busy: map[string]chan struct{}{},
 	}
 	if _, err := p.adopt(kept); err != nil {

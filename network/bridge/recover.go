@@ -90,7 +90,6 @@ func (p *Plugin) adopt(kept []network.Kept) (tables []string, err error) {
 		}
 		p.add(k.Attachment.ID, one)
 	}
-	p.count()
 	p.recovered = true
 	return tables, nil
 }

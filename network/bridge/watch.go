@@ -263,8 +263,6 @@ func (p *Plugin) restore(ctx context.Context, c change) error {
 	if err := p.table.replace(ctx, l, want); err != nil {
 		return err
 	}
-	// The table that take adopts or creates at the start is not counted.
-	p.metrics.restores.Inc()
 	p.log.Warn("restored table after a change by another program", zap.String("table", p.cfg.Table))
 	return nil
 }

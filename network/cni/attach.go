@@ -21,7 +21,7 @@ const grace = pipePatience + killPatience + time.Second
 func (p *Plugin) executor(l *list, guard *os.File, left *sync.WaitGroup) *executor {
 	return &executor{
 		processes: p.processes, binDirs: p.cfg.BinDirs, list: l, guard: guard, left: left, pause: p.pause,
-		log: p.cfg.Log, metrics: p.metrics,
+		log: p.cfg.Log,
 	}
 }
 

@@ -30,7 +30,6 @@ type Plugin struct {
 	cfg       Config
 	processes processes
 	pause     time.Duration // busyPause
-	metrics   *metrics
 	lanes     lanes
 
 	dir     *directory // owned by the running load
@@ -69,12 +68,8 @@ func New(cfg Config) (*Plugin, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := newMetrics(cfg.Metrics)
-	if err != nil {
-		return nil, err
-	}
 	p := &Plugin{
-		cfg: cfg, processes: groups{}, pause: busyPause, metrics: m,
+		cfg: cfg, processes: groups{}, pause: busyPause,
 		failed: make(chan struct{}, 1), results: map[string]json.RawMessage{}, ports: hostports.Held{Reserved: slices.Clone(cfg.Reserved)},
 	}
 	p.dir = &directory{path: cfg.ConfDir, log: cfg.Log, versions: &versions{

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 )
 
@@ -57,8 +56,7 @@ type Config struct {
 	VersionTimeout time.Duration // the default is 10 s
 	GCTimeout      time.Duration // the default is 2 min
 
-	Log     *zap.Logger           // if nil, nothing is logged
-	Metrics prometheus.Registerer // if nil, metrics are not exported
+	Log *zap.Logger // if nil, nothing is logged
 }
 
 func (c Config) withDefaults() (Config, error) {

@@ -4,8 +4,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 )
 
 func TestConfig(t *testing.T) {
@@ -28,12 +26,5 @@ func TestConfig(t *testing.T) {
 				t.Errorf("%v; want %q in it", err, want)
 			}
 		}
-	}
-	reg := prometheus.NewRegistry()
-	if _, err := New(Config{Metrics: reg}); err != nil {
-		t.Error(err)
-	}
-	if _, err := New(Config{Metrics: reg}); err != nil {
-		t.Errorf("a second one on the same registry: %v", err)
 	}
 }

@@ -91,7 +91,6 @@ type executor struct {
 	left      *sync.WaitGroup
 	pause     time.Duration // busyPause
 	log       *zap.Logger
-	metrics   *metrics
 }
 
 var _ invoke.Exec = (*executor)(nil)
@@ -193,7 +192,6 @@ func (x *executor) run(ctx context.Context, c command) (output, error) {
 func (x *executor) notRun(kind, verb string, out output, err error) error {
 	killed := errors.Is(err, errKilled) || errors.Is(err, errFlood) || errors.Is(err, errGone)
 	if killed {
-		x.metrics.kills.WithLabelValues(verb).Inc()
 		x.log.Warn("killed CNI plugin", zap.String("plugin", kind), zap.String("verb", verb), zap.Error(err), zap.String("stderr", out.stderr))
 	}
 	code := network.Unknown

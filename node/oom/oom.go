@@ -147,7 +147,6 @@ func (m *Watcher) follow(ctx context.Context, log Log) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, ErrOverwritten):
-			m.met.missed.Inc()
 			m.assembler = Assembler{} // it may lack the end of one report and have the beginning of the next
 		case err != nil:
 			return fmt.Errorf("read the kernel's log: %w", err)
@@ -161,7 +160,6 @@ func (m *Watcher) follow(ctx context.Context, log Log) error {
 func (m *Watcher) record(raw []byte) {
 	r, err := parseRecord(raw)
 	if err != nil {
-		m.met.unparsed.Inc()
 		return
 	}
 	if m.anySeq && r.Seq <= m.lastSeq {

@@ -91,7 +91,7 @@ func join(b *nodeagent.Builder, t http.RoundTripper) (*nodeagent.Cluster, error)
 	if err != nil {
 		return nil, err
 	}
-	if err := cl.publish(b, met); err != nil {
+	if err := cl.publish(b); err != nil {
 		return nil, err
 	}
 	if err := cl.follow(b); err != nil {
@@ -168,7 +168,7 @@ func (p pods) Run(ctx context.Context, deliver func(podmgr.Snapshot)) error {
 }
 
 // publish creates the components that write statuses and events to the API server.
-func (cl *cluster) publish(b *nodeagent.Builder, met *kubemetrics.Metrics) (err error) {
+func (cl *cluster) publish(b *nodeagent.Builder) (err error) {
 	if cl.pods, err = podsync.NewSource(podsync.SourceConfig{
 		Client: cl.client, NodeName: cl.name, Memory: b.Store("cluster/pods", "podsource"),
 		Seal: cl.seal, Log: b.Log.Named("podsource"),
@@ -180,13 +180,11 @@ func (cl *cluster) publish(b *nodeagent.Builder, met *kubemetrics.Metrics) (err 
 	}
 	// Events have a rate limit of their own (eventRecordQPS): the events of many
 	// pods must not delay their statuses.
-	if cl.events, err = kubeapi.NewEventRecorder(kubeapi.EventConfig{
+	cl.events, err = kubeapi.NewEventRecorder(kubeapi.EventConfig{
 		Client: cl.client.Once().Unlimited(), NodeName: cl.name,
 		QPS: float64(*b.Config.EventRecordQPS), Burst: int(b.Config.EventBurst), Log: b.Log.Named("events"),
-	}); err != nil {
-		return err
-	}
-	return met.Add(kubemetrics.Events(cl.events.Counts), kubemetrics.Statuses(cl.sink.Counts))
+	})
+	return err
 }
 
 // follow creates the components that read objects for all pods from the API server.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/nodewright/nodewright/internal/promshare"
 	"github.com/nodewright/nodewright/kubeapi"
-	"github.com/nodewright/nodewright/kubeapi/podsync"
 )
 
 // durations are client-go's buckets, in seconds.
@@ -23,11 +22,8 @@ var sizes = []float64{64, 256, 512, 1024, 4096, 16384, 65536, 262144, 1048576, 4
 // Metrics are the metrics of the clients of an API server. The methods may be
 // called from any goroutine.
 type Metrics struct {
-	reg      prometheus.Registerer
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
-	watches  *prometheus.GaugeVec
-	starts   *prometheus.CounterVec
 
 	sent, received, throttled *prometheus.HistogramVec
 	retries                   *prometheus.CounterVec
@@ -44,7 +40,6 @@ var (
 // New creates Metrics and registers them with reg. If reg is nil, they are not exported.
 func New(reg prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{
-		reg:   reg,
 		begun: time.Now(),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "rest_client_requests_total", Help: "Requests to the API server, by the answer's code, or <error> if there was none.",
@@ -52,12 +47,6 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "rest_client_request_duration_seconds", Help: "Time until the API server began its answer, without watches.", Buckets: durations,
 		}, []string{"verb", "host"}),
-		watches: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "nodewright_apiserver_watches", Help: "Open watches, by resource.",
-		}, []string{"resource"}),
-		starts: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "nodewright_apiserver_watch_starts_total", Help: "Started watches, by resource and result.",
-		}, []string{"resource", "result"}),
 	}
 	histogram := func(name, help string, buckets []float64) *prometheus.HistogramVec {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, []string{"verb", "host"})
@@ -71,25 +60,17 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 	age := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "nodewright_apiserver_last_contact_age_seconds", Help: "Time since the last answer of the API server, or since the agent's start.",
 	}, func() float64 { return m.LastContact().Seconds() })
-	if err := m.Add(m.requests, m.duration, m.watches, m.starts, m.sent, m.received, m.throttled, m.retries, age); err != nil {
-		return nil, err
-	}
-	return m, nil
-}
-
-// Add registers additional collectors.
-func (m *Metrics) Add(more ...prometheus.Collector) error {
-	if m.reg == nil {
-		return nil
+	if reg == nil {
+		return m, nil
 	}
 	var errs []error
-	for _, c := range more {
-		errs = append(errs, promshare.Register(m.reg, c))
+	for _, c := range []prometheus.Collector{m.requests, m.duration, m.sent, m.received, m.throttled, m.retries, age} {
+		errs = append(errs, promshare.Register(reg, c))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("register metrics of API requests: %w", err)
+		return nil, fmt.Errorf("register metrics of API requests: %w", err)
 	}
-	return nil
+	return m, nil
 }
 
 // LastContact returns the time since the API server's last answer, or since New if there was
@@ -138,72 +119,4 @@ func (m *Metrics) Throttled(verb, host string, waited time.Duration) {
 // Retried implements [kubeapi.Traffic].
 func (m *Metrics) Retried(verb, host string, code int) {
 	m.retries.WithLabelValues(codeLabel(code), verb, host).Inc()
-}
-
-// WatchBegun implements [kubeapi.Observer].
-func (m *Metrics) WatchBegun(r kubeapi.Resource, err error) {
-	result := "ok"
-	if err != nil {
-		result = "error"
-	} else {
-		m.watches.WithLabelValues(r.String()).Inc()
-	}
-	m.starts.WithLabelValues(r.String(), result).Inc()
-}
-
-// WatchEnded implements [kubeapi.Observer].
-func (m *Metrics) WatchEnded(r kubeapi.Resource) { m.watches.WithLabelValues(r.String()).Dec() }
-
-// Events returns a collector of the counts of events.
-func Events(counts func() kubeapi.EventCounts) prometheus.Collector {
-	fates := desc("nodewright_apiserver_events_total",
-		"Events that were recorded; of those, combined with similar ones, silenced since their object has had too many, or lost to make room.", "fate")
-	calls := desc("nodewright_apiserver_event_calls_total", "Calls that tell of events, by what became of them; one may tell of many.", "result")
-	return collector{[]*prometheus.Desc{fates, calls}, func(add func(*prometheus.Desc, uint64, string)) {
-		c := counts()
-		add(fates, c.Recorded, "recorded")
-		add(fates, c.Combined, "combined")
-		add(fates, c.Silenced, "silenced")
-		add(fates, c.Lost, "lost")
-		add(calls, c.Sent, "ok")
-		add(calls, c.Failed, "error")
-		add(calls, c.Refused, "refused")
-	}}
-}
-
-// Statuses returns a collector of the counts of pod statuses.
-func Statuses(counts func() podsync.SinkCounts) prometheus.Collector {
-	calls := desc("nodewright_apiserver_status_calls_total",
-		"Statuses of pods that were to be published, by what became of them: patched, the same already, pod deleted, pod gone, conflict (patched again), error.", "result")
-	return collector{[]*prometheus.Desc{calls}, func(add func(*prometheus.Desc, uint64, string)) {
-		c := counts()
-		add(calls, c.Patched, "patched")
-		add(calls, c.Same, "same")
-		add(calls, c.Deleted, "deleted")
-		add(calls, c.Gone, "gone")
-		add(calls, c.Conflicts, "conflict")
-		add(calls, c.Failed, "error")
-	}}
-}
-
-func desc(name, help, label string) *prometheus.Desc {
-	return prometheus.NewDesc(name, help, []string{label}, nil)
-}
-
-// collector exports counts from a function.
-type collector struct {
-	descs []*prometheus.Desc
-	tell  func(add func(d *prometheus.Desc, n uint64, label string))
-}
-
-func (c collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range c.descs {
-		ch <- d
-	}
-}
-
-func (c collector) Collect(ch chan<- prometheus.Metric) {
-	c.tell(func(d *prometheus.Desc, n uint64, label string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), label)
-	})
 }

@@ -1,7 +1,6 @@
 package kubemetrics_test
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
-	"github.com/nodewright/nodewright/kubeapi/podsync"
 	"github.com/nodewright/nodewright/nodeagent/internal/kubemetrics"
 )
 
@@ -147,78 +145,12 @@ nodewright_apiserver_last_contact_age_seconds{} 10
 	})
 }
 
-func TestWatches(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		srv, c, _, reg := setup(t)
-		for range 2 {
-			w, err := c.Watch(t.Context(), kubeapi.Leases, "", metav1.ListOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			w.Stop()
-			w.Stop() // counts once
-		}
-		open, err := c.Watch(t.Context(), kubeapi.Pods, "", metav1.ListOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer open.Stop()
-		srv.Fail(kubeapitest.Refuse(1, kubeapitest.Status(http.StatusForbidden), kubeapitest.Any))
-		if _, err := c.Watch(t.Context(), kubeapi.Pods, "", metav1.ListOptions{}); err == nil {
-			t.Error("a watch that is refused begins")
-		}
-		shows(t, reg, "nodewright_apiserver_watch", `
-nodewright_apiserver_watch_starts_total{resource=leases.coordination.k8s.io,result=ok} 2
-nodewright_apiserver_watch_starts_total{resource=pods,result=error} 1
-nodewright_apiserver_watch_starts_total{resource=pods,result=ok} 1
-nodewright_apiserver_watches{resource=leases.coordination.k8s.io} 0
-nodewright_apiserver_watches{resource=pods} 1
-`)
-		shows(t, reg, "rest_client_request_duration", "")
-	})
-}
-
-func TestCountsOfOthers(t *testing.T) {
-	reg := prometheus.NewRegistry()
-	m, err := kubemetrics.New(reg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ev := kubeapi.EventCounts{Recorded: 7, Combined: 1, Silenced: 2, Lost: 3, Sent: 4, Failed: 5, Refused: 6}
-	st := podsync.SinkCounts{Patched: 1, Same: 2, Deleted: 3, Gone: 4, Conflicts: 5, Failed: 6}
-	err = m.Add(kubemetrics.Events(func() kubeapi.EventCounts { return ev }), kubemetrics.Statuses(func() podsync.SinkCounts { return st }))
-	if err != nil {
-		t.Fatal(err)
-	}
-	shows(t, reg, "nodewright_apiserver_event", `
-nodewright_apiserver_event_calls_total{result=error} 5
-nodewright_apiserver_event_calls_total{result=ok} 4
-nodewright_apiserver_event_calls_total{result=refused} 6
-nodewright_apiserver_events_total{fate=combined} 1
-nodewright_apiserver_events_total{fate=lost} 3
-nodewright_apiserver_events_total{fate=recorded} 7
-nodewright_apiserver_events_total{fate=silenced} 2
-`)
-	shows(t, reg, "nodewright_apiserver_status", `
-nodewright_apiserver_status_calls_total{result=conflict} 5
-nodewright_apiserver_status_calls_total{result=deleted} 3
-nodewright_apiserver_status_calls_total{result=error} 6
-nodewright_apiserver_status_calls_total{result=gone} 4
-nodewright_apiserver_status_calls_total{result=patched} 1
-nodewright_apiserver_status_calls_total{result=same} 2
-`)
-}
-
 func TestRegisterer(t *testing.T) {
 	m, err := kubemetrics.New(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	m.Exchanged(http.MethodGet, "h", 200, time.Second)
-	m.WatchBegun(kubeapi.Pods, errors.New("no"))
-	if err := m.Add(kubemetrics.Events(func() kubeapi.EventCounts { return kubeapi.EventCounts{} })); err != nil {
-		t.Error(err)
-	}
 	reg := prometheus.NewRegistry()
 	if _, err := kubemetrics.New(reg); err != nil {
 		t.Fatal(err)
