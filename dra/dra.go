@@ -18,9 +18,10 @@ import (
 const (
 	// defaultTimeout is the kubelet's timeout of a call to a driver.
 	defaultTimeout = 45 * time.Second
-	// defaultGrace is the grace period for device plugins, whose drivers take as long to start.
+	// grace is how long pods wait for a missing driver before they get a GoneError: as long as for
+	// device plugins, whose drivers take as long to start.
 	// The kubelet has none: it fails at once and tries again.
-	defaultGrace = 5 * time.Minute
+	grace = 5 * time.Minute
 	// maxDrivers limits the driver names that are kept: those of registered drivers, and those
 	// that only claims have named.
 	maxDrivers = 256
@@ -66,7 +67,6 @@ type Config struct {
 	KubeletDir string
 
 	Timeout time.Duration // limit of each call to a driver, and of the work on the claims of a pod; the default is 45 s
-	Grace   time.Duration // how long pods wait for a missing driver before they get a GoneError; the default is 5 min
 
 	Log     *zap.Logger           // if nil, nothing is logged
 	Metrics prometheus.Registerer // if nil, metrics are not exported
@@ -77,9 +77,6 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	if c.Timeout == 0 {
 		c.Timeout = defaultTimeout
-	}
-	if c.Grace == 0 {
-		c.Grace = defaultGrace
 	}
 	if c.Log == nil {
 		c.Log = zap.NewNop()
@@ -98,9 +95,6 @@ func (c Config) validate() error {
 	}
 	if c.Timeout < 0 {
 		errs = append(errs, fmt.Errorf("Config.Timeout is %v; want a positive duration", c.Timeout))
-	}
-	if c.Grace < 0 {
-		errs = append(errs, fmt.Errorf("Config.Grace is %v; want a positive duration", c.Grace))
 	}
 	return errors.Join(errs...)
 }

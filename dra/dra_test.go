@@ -678,8 +678,8 @@ func TestNotRunning(t *testing.T) {
 }
 
 func TestNewNamesMistakes(t *testing.T) {
-	_, err := dra.New(dra.Config{Timeout: -1, Grace: -1})
-	fails(t, err, "Config.Store", "Config.Claims", "Config.Timeout is -1ns", "Config.Grace is -1ns")
+	_, err := dra.New(dra.Config{Timeout: -1})
+	fails(t, err, "Config.Store", "Config.Claims", "Config.Timeout is -1ns")
 	reg := prometheus.NewRegistry()
 	for i := range 2 {
 		if _, err := dra.New(dra.Config{Store: &checkpointtest.Disk{}, Claims: &claims{}, Metrics: reg}); err != nil {

@@ -169,7 +169,7 @@ func (m *Manager) plugin(name, claim string, uid types.UID) (*plugin, error) {
 		return d.plugins[n-1], nil
 	}
 	m.await(name, uid)
-	if until := d.lostAt.Add(m.cfg.Grace); time.Now().Before(until) {
+	if until := d.lostAt.Add(grace); time.Now().Before(until) {
 		return nil, &NotYetError{Driver: name, Claim: claim, Why: d.why, Until: until}
 	}
 	return nil, &GoneError{Driver: name, Claim: claim, Why: d.why}

@@ -30,8 +30,8 @@ type NotYetError struct {
 	Claim  string // namespace/name
 	// Why says for people why the pod waits.
 	Why string
-	// Until is the end of Config.Grace. Config.Grace begins when the driver is lost, or when the
-	// first pod names a driver that was never connected.
+	// Until is the end of a grace period of five minutes. The period begins when the driver is
+	// lost, or when the first pod names a driver that was never connected.
 	Until time.Time
 }
 
@@ -39,7 +39,7 @@ func (e *NotYetError) Error() string {
 	return fmt.Sprintf("claim %s waits for driver %s until %s: %s", e.Claim, e.Driver, e.Until.Format(time.TimeOnly), e.Why)
 }
 
-// GoneError means that no instance of a driver was connected for Config.Grace. If one connects
+// GoneError means that no instance of a driver was connected for five minutes. If one connects
 // later, Subscribe reports the pod.
 type GoneError struct {
 	Driver, Claim, Why string

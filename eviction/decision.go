@@ -12,8 +12,11 @@ import (
 	"github.com/nodewright/nodewright/eviction/rank"
 )
 
-// Records of the last Config.Records decisions, in memory. They say why a pod was evicted, or
+// Records of the last decisions, in memory. They say why a pod was evicted, or
 // why none was.
+
+// maxRecords is the number of decisions that are kept.
+const maxRecords = 64
 
 // shown is the maximum number of candidates that a decision records although they were not
 // chosen.
@@ -119,8 +122,7 @@ func (d *Decision) same(o *Decision) bool {
 
 // records has the last decisions, oldest first.
 type records struct {
-	limit int
-	list  []*Decision
+	list []*Decision
 }
 
 // record stores a decision. If it had no effect, it replaces an earlier one with the same result
@@ -136,7 +138,7 @@ func (m *Manager) record(d *Decision) {
 			return
 		}
 	}
-	if len(r.list) == r.limit {
+	if len(r.list) == maxRecords {
 		r.list = slices.Delete(r.list, 0, 1)
 	}
 	r.list = append(r.list, d)

@@ -68,7 +68,6 @@ type Config struct {
 	// nothing is called.
 	Changed func()
 
-	Interval   time.Duration // the longest time between reads of a signal; the default is 10 s
 	Transition time.Duration // how long a condition stays after its cause is over; the default is 5 min
 	// MaxPodGraceSeconds limits the grace period of pods evicted at a soft threshold, in seconds.
 	// The default is 0, as in the kubelet. A negative value means no limit.
@@ -79,39 +78,29 @@ type Config struct {
 	// IgnoreLimits turns off evictions by limits of local storage.
 	IgnoreLimits bool
 
-	Records int // number of decisions that are kept; the default is 64
-
 	Log     *zap.Logger           // if nil, nothing is logged
 	Metrics prometheus.Registerer // if nil, metrics are not exported
 }
 
+// interval is the longest time between two reads of a signal: the kubelet's monitoring interval.
+const interval = 10 * time.Second
+
 // The contexts of calls end after these times. A call that ignores its context delays only its own
 // lane.
 const (
-	statsTimeout   = 10 * time.Second // limit of a call of Stats: as long as the default interval
-	reclaimTimeout = time.Minute      // limit of a call of Reclaim: removing a large image takes many seconds
+	statsTimeout   = interval    // limit of a call of Stats
+	reclaimTimeout = time.Minute // limit of a call of Reclaim: removing a large image takes many seconds
 )
 
 func (c Config) withDefaults() Config {
-	for _, d := range []struct {
-		field *time.Duration
-		def   time.Duration
-	}{
-		{&c.Interval, 10 * time.Second},  // the kubelet's monitoring interval
-		{&c.Transition, 5 * time.Minute}, // its evictionPressureTransitionPeriod
-	} {
-		if *d.field == 0 {
-			*d.field = d.def
-		}
+	if c.Transition == 0 {
+		c.Transition = 5 * time.Minute // the kubelet's evictionPressureTransitionPeriod
 	}
 	if c.Critical == nil {
 		c.Critical = podmeta.IsCritical
 	}
 	if c.Victims == 0 {
 		c.Victims = 4
-	}
-	if c.Records == 0 {
-		c.Records = 64
 	}
 	if c.Log == nil {
 		c.Log = zap.NewNop()
@@ -136,16 +125,8 @@ func (c Config) validate() error {
 	require(c.Stats != nil, "field Config.Stats is required")
 	require(c.Pods != nil, "field Config.Pods is required")
 	require(c.Kill != nil, "field Config.Kill is required")
-	for _, d := range []struct {
-		name  string
-		value time.Duration
-	}{
-		{"Interval", c.Interval}, {"Transition", c.Transition},
-	} {
-		require(d.value > 0, "field Config.%s is %v; want a positive duration", d.name, d.value)
-	}
+	require(c.Transition > 0, "field Config.Transition is %v; want a positive duration", c.Transition)
 	require(c.Victims > 0, "field Config.Victims is %d; want a positive number", c.Victims)
-	require(c.Records > 0, "field Config.Records is %d; want a positive number", c.Records)
 	// The watches of a lane are a map by threshold, so thresholds must be unique.
 	seen := map[rank.Threshold]bool{}
 	known := map[rank.Signal]bool{}
@@ -208,7 +189,6 @@ func New(cfg Config) (*Manager, error) {
 		pressure: map[v1.NodeConditionType]pressure{},
 		evicting: map[types.UID]*eviction{},
 		figures:  map[v1.NodeConditionType][]Figure{},
-		records:  records{limit: cfg.Records},
 	}
 	// A lane for each condition, also for those without thresholds: evictions wake
 	// them all.

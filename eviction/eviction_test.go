@@ -20,11 +20,11 @@ import (
 
 func TestNewNamesEveryMistake(t *testing.T) {
 	_, err := eviction.New(eviction.Config{
-		Interval: -1, Victims: -1,
+		Transition: -1, Victims: -1,
 		Thresholds: []rank.Threshold{{Signal: "x", Grace: -1}, at(rank.SignalMemory, 1), at(rank.SignalMemory, 1)},
 		Notify:     []eviction.Notifier{{}},
 	})
-	for _, want := range []string{"Config.Stats is", "Config.Pods is", "Config.Kill is", "Interval is -1ns", "Victims is -1",
+	for _, want := range []string{"Config.Stats is", "Config.Pods is", "Config.Kill is", "Transition is -1ns", "Victims is -1",
 		`Thresholds[0].Signal is "x"`, "Thresholds[0].Grace is -1ns", "Thresholds[2] is the same", "Notify[0].Source", `Notify[0].Signal is ""`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not say %q:\n%v", want, err)

@@ -212,7 +212,7 @@ func (l *lane) floorNow() time.Time {
 
 // next returns the time until the next pass.
 func (l *lane) next(now time.Time) time.Duration {
-	d := l.m.cfg.Interval
+	d := interval
 	// A time in the past means at once; zero means never.
 	at := func(t time.Time) {
 		if !t.IsZero() {

@@ -68,23 +68,22 @@ type ContainerConfig struct {
 	// removal, Removed is called before the Hold returns. It must not block.
 	Removed func(types.UID)
 
-	Interval time.Duration // time between passes over all pods; the default is 5 min
-	Delay    time.Duration // time from a call of Died to the pass over that pod; the default is 1 s
-	Timeout  time.Duration // limit of each call of the Runtime, and of each access to the disk; the default is 2 min
-	Parallel int           // pods that a pass handles at a time; the default is 4
-
 	Log *zap.Logger // if nil, nothing is logged
 }
 
 const (
-	// A pass over all pods is rare, since ContainerCollector.Died causes passes over single pods.
-	// The kubelet, which has no such call, makes one each minute.
-	defaultContainerInterval = 5 * time.Minute
-	// The containers of a pod usually end together. With this delay one pass serves them all.
-	defaultDelay = time.Second
-	// The value is that of the kubelet's runtimeRequestTimeout.
-	defaultContainerTimeout  = 2 * time.Minute
-	defaultContainerParallel = 4
+	// containerInterval is the time between passes over all pods. They are rare, since
+	// ContainerCollector.Died causes passes over single pods. The kubelet, which has no such call,
+	// makes one each minute.
+	containerInterval = 5 * time.Minute
+	// diedDelay is the time from a call of Died to the pass over that pod. The containers of a pod
+	// usually end together: with this delay one pass serves them all.
+	diedDelay = time.Second
+	// callTimeout limits each call of the Runtime or Store, and each access to the disk. The value
+	// is that of the kubelet's runtimeRequestTimeout.
+	callTimeout = 2 * time.Minute
+	// containerParallel is the number of pods that a pass handles at a time.
+	containerParallel = 4
 )
 
 // ContainerCollector removes dead containers, unused sandboxes, log directories of pods that
@@ -130,11 +129,12 @@ const (
 //
 // A container, sandbox or directory that cannot be removed is reported and skipped. Every call
 // has a deadline. The pods of a pass are handled in parallel, so a hung call delays no other pod.
-// It delays the next pass by ContainerConfig.Timeout at most.
+// It delays the next pass by two minutes at most.
 type ContainerCollector struct {
-	cfg    ContainerConfig
-	policy ContainerPolicy
-	holds  hold.Table[types.UID]
+	cfg             ContainerConfig
+	interval, delay time.Duration // containerInterval and diedDelay; less in a test
+	policy          ContainerPolicy
+	holds           hold.Table[types.UID]
 	// wake wakes Run when died has pods. Its buffer holds one, so Died never waits.
 	wake chan struct{}
 	// disk makes the file system calls, by path: a hung path delays no other.
@@ -150,22 +150,11 @@ type ContainerCollector struct {
 // every invalid field. Before Run, only Collect, Reclaim and Sweep remove anything.
 func NewContainerCollector(cfg ContainerConfig) (*ContainerCollector, error) {
 	m := &ContainerCollector{
-		policy: DefaultContainerPolicy(), wake: make(chan struct{}, 1),
+		policy: DefaultContainerPolicy(), wake: make(chan struct{}, 1), interval: containerInterval, delay: diedDelay,
 		died: map[types.UID]bool{}, skipped: map[types.UID]bool{},
 	}
 	if cfg.Policy != nil {
 		m.policy = *cfg.Policy
-	}
-	for _, d := range []struct {
-		v   *time.Duration
-		def time.Duration
-	}{{&cfg.Interval, defaultContainerInterval}, {&cfg.Delay, defaultDelay}, {&cfg.Timeout, defaultContainerTimeout}} {
-		if *d.v == 0 {
-			*d.v = d.def
-		}
-	}
-	if cfg.Parallel == 0 {
-		cfg.Parallel = defaultContainerParallel
 	}
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
@@ -179,10 +168,6 @@ func NewContainerCollector(cfg ContainerConfig) (*ContainerCollector, error) {
 	}
 	// Defaults are set here: a negative value is a mistake.
 	errs = append(errs, m.policy.validate())
-	if cfg.Interval < 0 || cfg.Delay < 0 || cfg.Timeout < 0 || cfg.Parallel < 0 {
-		errs = append(errs, fmt.Errorf("ContainerConfig.Interval %v, Delay %v, Timeout %v and Parallel %d: want 0 (the default) or more",
-			cfg.Interval, cfg.Delay, cfg.Timeout, cfg.Parallel))
-	}
 	// Links to logs have absolute targets, which are compared with PodLogsDir.
 	if cfg.PodLogsDir != "" && !filepath.IsAbs(cfg.PodLogsDir) || cfg.ContainerLogsDir != "" && !filepath.IsAbs(cfg.ContainerLogsDir) {
 		errs = append(errs, fmt.Errorf("ContainerConfig.PodLogsDir %q and ContainerLogsDir %q: want absolute paths, or none", cfg.PodLogsDir, cfg.ContainerLogsDir))
@@ -194,7 +179,7 @@ func NewContainerCollector(cfg ContainerConfig) (*ContainerCollector, error) {
 	return m, nil
 }
 
-// Died reports that a container of a pod, or the pod, has ended. After ContainerConfig.Delay, Run
+// Died reports that a container of a pod, or the pod, has ended. After a second, Run
 // makes one pass over all pods reported until then. It does not block, and may be called before
 // Run.
 func (m *ContainerCollector) Died(uid types.UID) {
@@ -227,11 +212,11 @@ func (m *ContainerCollector) Hold(ctx context.Context, uid types.UID) (release f
 	}, nil
 }
 
-// Run makes a pass over all pods at once and every ContainerConfig.Interval, and passes over
+// Run makes a pass over all pods at once and every five minutes, and passes over
 // pods that Died names. It returns nil when ctx ends. Failures are logged; the failure of a pass
 // over all pods is also an event.
 func (m *ContainerCollector) Run(ctx context.Context) error {
-	tick := time.NewTicker(m.cfg.Interval)
+	tick := time.NewTicker(m.interval)
 	defer tick.Stop()
 	// For containers that ended while the process was down, Died was not called.
 	m.all(ctx)
@@ -244,7 +229,7 @@ func (m *ContainerCollector) Run(ctx context.Context) error {
 			// The first Died sets the time. Later ones do not delay it, even if a pod crashes
 			// all the time.
 			if due == nil {
-				due = time.After(m.cfg.Delay)
+				due = time.After(m.delay)
 			}
 		case <-due:
 			due = nil

@@ -125,9 +125,9 @@ func (m *ContainerCollector) begin(all bool) *containerRound {
 }
 
 // list calls Runtime.List for one pod, or for all pods if pod is "", within
-// ContainerConfig.Timeout.
+// callTimeout.
 func (m *ContainerCollector) list(ctx context.Context, pod types.UID) ([]Sandbox, []Container, error) {
-	ctx, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	sandboxes, containers, err := m.cfg.Runtime.List(ctx, pod)
 	if err != nil {
@@ -179,11 +179,11 @@ func (r *containerRound) collect(ctx context.Context, pod types.UID) error {
 	return errors.Join(r.failures(), r.unlinkLogsOf(ctx, ids))
 }
 
-// each calls f for every pod, at most ContainerConfig.Parallel at a time, in random order, and
+// each calls f for every pod, at most containerParallel at a time, in random order, and
 // waits for all calls.
 func each[V any](m *ContainerCollector, pods map[types.UID]V, f func(types.UID)) {
 	var wg sync.WaitGroup
-	slots := make(chan struct{}, m.cfg.Parallel)
+	slots := make(chan struct{}, containerParallel)
 	for uid := range pods {
 		slots <- struct{}{}
 		wg.Go(func() {
@@ -218,7 +218,7 @@ func (r *containerRound) do(ctx context.Context, uid types.UID, kind, name strin
 		return
 	}
 	defer done()
-	ctx, cancel := context.WithTimeout(ctx, r.m.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	// Hold of this pod waits until done is called.
 	err := remove(ctx)

@@ -78,7 +78,7 @@ func TestADirectoryOfLogsThatHangs(t *testing.T) {
 				t.Error("no error")
 			}
 		}
-		if took := time.Since(began); took != 20*m.cfg.Timeout || m.disk.InFlight() != 2 {
+		if took := time.Since(began); took != 20*callTimeout || m.disk.InFlight() != 2 {
 			t.Errorf("10 passes took %v with %d calls in flight", took, m.disk.InFlight())
 		}
 	})

@@ -49,8 +49,7 @@ func TestInterleavings(t *testing.T) {
 				}
 			}
 			m := newContainerCollector(t, ContainerConfig{
-				Runtime: rt, Policy: &ContainerPolicy{MaxPerContainer: number(2), MaxContainers: number(4) - 1}, Delay: time.Millisecond,
-				Interval: 50 * time.Millisecond,
+				Runtime: rt, Policy: &ContainerPolicy{MaxPerContainer: number(2), MaxContainers: number(4) - 1},
 				Pods: fakePods{state: func(uid types.UID) PodState {
 					rt.mu.Lock()
 					state := states[uid]
@@ -62,6 +61,7 @@ func TestInterleavings(t *testing.T) {
 				}},
 				PodLogsDir: logs,
 			})
+			m.delay, m.interval = time.Millisecond, 50*time.Millisecond
 			// pod lives a number of lives with one UID, each of some restarts.
 			pod := func(uid types.UID) {
 				for life := range 3 {

@@ -50,11 +50,11 @@ func linkedID(name string) (id string, whole bool) {
 // directory can create any number.
 const maxContainerNames = 50_000
 
-// containerOnDisk calls f and waits for it for at most ContainerConfig.Timeout, since the disk
+// containerOnDisk calls f and waits for it for at most callTimeout, since the disk
 // may hang. f may continue after containerOnDisk has returned, so f must not use anything that
 // the caller changes. A later call with the same key waits until f has returned.
 func containerOnDisk[T any](ctx context.Context, m *ContainerCollector, key string, f func() (T, error)) (T, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, m.cfg.Timeout, fmt.Errorf("the file system of %s did not answer within %v", key, m.cfg.Timeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, fmt.Errorf("the file system of %s did not answer within %v", key, callTimeout))
 	defer cancel()
 	return detached.Next(ctx, &m.disk, key, f)
 }

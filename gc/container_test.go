@@ -532,8 +532,8 @@ func TestLogsBeforeTheSourcesAreReady(t *testing.T) {
 }
 
 func TestNewTellsAllMistakes(t *testing.T) {
-	_, err := NewContainerCollector(ContainerConfig{Policy: &ContainerPolicy{MinAge: -1}, Interval: -1, Parallel: -1, PodLogsDir: "logs"})
-	for _, want := range []string{"Runtime", "Pods", "MinAge", "Interval", "Parallel -1", `PodLogsDir "logs"`} {
+	_, err := NewContainerCollector(ContainerConfig{Policy: &ContainerPolicy{MinAge: -1}, PodLogsDir: "logs"})
+	for _, want := range []string{"Runtime", "Pods", "MinAge", `PodLogsDir "logs"`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: no word of %s", err, want)
 		}
@@ -546,7 +546,7 @@ func Example() {
 		// l lives and was restarted twice, g is gone.
 		containers: instances("l/app/1", "l/app/2", "l/app/3/run", "g/app/1"),
 	}
-	m, err := NewContainerCollector(ContainerConfig{Runtime: rt, Pods: fakePods{}, Parallel: 1})
+	m, err := NewContainerCollector(ContainerConfig{Runtime: rt, Pods: fakePods{}})
 	if err != nil {
 		fmt.Println(err)
 		return

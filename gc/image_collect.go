@@ -117,10 +117,10 @@ func (m *ImageCollector) round(ctx context.Context, act func(*round)) (ImageRepo
 	return r.ImageReport, errors.Join(r.errs...)
 }
 
-// call makes a call of the Store with ImageConfig.Timeout. It waits until the Store's method
+// call makes a call of the Store with callTimeout. It waits until the Store's method
 // returns.
 func (m *ImageCollector) call(ctx context.Context, f func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	return f(ctx)
 }
@@ -309,7 +309,7 @@ func (r *round) free(ctx context.Context, amount int64) {
 		if r.Freed < amount && nominal >= amount {
 			select {
 			case <-ctx.Done():
-			case <-time.After(r.m.cfg.Settle):
+			case <-time.After(r.m.settle):
 			}
 			r.measure(ctx, nominal)
 		}

@@ -62,22 +62,16 @@ type ImageConfig struct {
 	Memory ImageMemory
 	Events Events // if nil, no events are recorded
 
-	Interval time.Duration // time between passes; the default is 5 min
-	Timeout  time.Duration // limit of each call of the Store; the default is 2 min
-	// Settle is how long a pass waits for the file system to show freed space, once the sizes of
-	// the removed images add up to enough. The default is 1 s.
-	Settle time.Duration
-
 	Log     *zap.Logger           // if nil, nothing is logged
 	Metrics prometheus.Registerer // if nil, metrics are not exported
 }
 
-// The kubelet's interval of image collection and its timeout of calls (runtimeRequestTimeout).
-// The kubelet has no Settle, since it counts sizes.
 const (
-	defaultInterval = 5 * time.Minute
-	defaultTimeout  = 2 * time.Minute
-	defaultSettle   = time.Second
+	// imageInterval is the time between passes, as in the kubelet.
+	imageInterval = 5 * time.Minute
+	// settleTime is how long a pass waits for the file system to show freed space, once the sizes
+	// of the removed images add up to enough. The kubelet does not wait, since it counts sizes.
+	settleTime = time.Second
 )
 
 // ImageCollector keeps the usage of a node's image disk below a threshold: it removes the
@@ -144,6 +138,7 @@ type ImageCollector struct {
 	policy ImagePolicy
 	pins   []pin
 	met    *metrics
+	settle time.Duration // settleTime; shorter in a test
 	holds  hold.Table[string]
 
 	// passing is held during a pass, and guards the fields below.
@@ -161,18 +156,9 @@ type ImageCollector struct {
 // NewImageCollector checks cfg and returns a collector, which Run starts. The error names every
 // invalid field. The first pass reads ImageConfig.Memory.
 func NewImageCollector(cfg ImageConfig) (*ImageCollector, error) {
-	m := &ImageCollector{policy: DefaultImagePolicy(), passing: make(chan struct{}, 1)}
+	m := &ImageCollector{policy: DefaultImagePolicy(), passing: make(chan struct{}, 1), settle: settleTime}
 	if cfg.Policy != nil {
 		m.policy = *cfg.Policy
-	}
-	if cfg.Interval == 0 {
-		cfg.Interval = defaultInterval
-	}
-	if cfg.Timeout == 0 {
-		cfg.Timeout = defaultTimeout
-	}
-	if cfg.Settle == 0 {
-		cfg.Settle = defaultSettle
 	}
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
@@ -182,9 +168,6 @@ func NewImageCollector(cfg ImageConfig) (*ImageCollector, error) {
 		errs = append(errs, errors.New("ImageConfig.Store is required"))
 	}
 	errs = append(errs, m.policy.validate())
-	if cfg.Interval < 0 || cfg.Timeout < 0 || cfg.Settle < 0 {
-		errs = append(errs, fmt.Errorf("ImageConfig.Interval %v, Timeout %v and Settle %v: want 0 (the default) or more", cfg.Interval, cfg.Timeout, cfg.Settle))
-	}
 	for i, s := range cfg.Pins {
 		p, err := parsePin(s)
 		if err != nil {
@@ -203,11 +186,11 @@ func NewImageCollector(cfg ImageConfig) (*ImageCollector, error) {
 	return m, nil
 }
 
-// Run makes a pass at once and every ImageConfig.Interval, and returns nil when ctx ends. A
+// Run makes a pass at once and every five minutes, and returns nil when ctx ends. A
 // failed pass is logged; from the second failure in a row on it is also an event. With
 // Policy.High 100 and no MaxAge, Run removes nothing and only updates the history.
 func (m *ImageCollector) Run(ctx context.Context) error {
-	tick := time.NewTicker(m.cfg.Interval)
+	tick := time.NewTicker(imageInterval)
 	defer tick.Stop()
 	failures := 0
 	for {

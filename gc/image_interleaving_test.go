@@ -165,8 +165,9 @@ func TestInterleavings(t *testing.T) {
 			nap := func() { time.Sleep(time.Duration(number(20)) * time.Millisecond) }
 			r := &slowRuntime{t: t, nap: nap, images: map[string]bool{}, containers: map[int]string{}}
 			m := newManager(t, gc.ImageConfig{
-				Store: r, Policy: &gc.ImagePolicy{High: 1, Low: 0, MaxAge: time.Duration(number(2)) * time.Millisecond}, Settle: time.Nanosecond,
+				Store: r, Policy: &gc.ImagePolicy{High: 1, Low: 0, MaxAge: time.Duration(number(2)) * time.Millisecond},
 			})
+			m.SetSettle(time.Nanosecond)
 			var pods, collectors sync.WaitGroup
 			ctx, cancel := context.WithCancel(t.Context())
 			for range 4 {

@@ -25,6 +25,10 @@ type EventClient interface {
 	Patch(ctx context.Context, r Resource, k Key, kind types.PatchType, patch []byte, into runtime.Object, subresources ...string) error
 }
 
+// maxKept is how many events are kept in memory, sent or not. It also limits the objects and kinds
+// of events whose rates are tracked.
+const maxKept = 1000
+
 // EventConfig configures an [EventRecorder]. Client and NodeName are required; the
 // zero value of every other field means the default named beside it.
 type EventConfig struct {
@@ -36,9 +40,6 @@ type EventConfig struct {
 	// eventRecordQPS and eventBurst. A negative QPS means no limit.
 	QPS   float64
 	Burst int
-	// Kept is how many events are kept in memory, sent or not. It also limits the objects and
-	// kinds of events whose rates are tracked. The default is 1000.
-	Kept int
 
 	Log *zap.Logger // if nil, nothing is logged
 }
@@ -52,9 +53,6 @@ func (c EventConfig) withDefaults() EventConfig {
 	}
 	if c.Burst == 0 {
 		c.Burst = 100
-	}
-	if c.Kept == 0 {
-		c.Kept = 1000
 	}
 	if c.Log == nil {
 		c.Log = zap.NewNop()
@@ -72,9 +70,6 @@ func (c EventConfig) validate() error {
 	}
 	if c.Burst < 0 {
 		errs = append(errs, fmt.Errorf("EventConfig.Burst is %d; want a positive number", c.Burst))
-	}
-	if c.Kept < 0 {
-		errs = append(errs, fmt.Errorf("EventConfig.Kept is %d; want a positive number", c.Kept))
 	}
 	return errors.Join(errs...)
 }
@@ -123,7 +118,7 @@ func NewEventRecorder(cfg EventConfig) (*EventRecorder, error) {
 	}
 	return &EventRecorder{
 		cfg: cfg, limit: rate.NewLimiter(limit, cfg.Burst), signal: make(chan struct{}, 1),
-		series: map[correlate.Series]*list.Element{}, recent: list.New(), unsent: list.New(), correlator: correlate.New(cfg.Kept),
+		series: map[correlate.Series]*list.Element{}, recent: list.New(), unsent: list.New(), correlator: correlate.New(maxKept),
 	}, nil
 }
 

@@ -45,13 +45,13 @@ func (r *EventRecorder) record(object v1.ObjectReference, annotations map[string
 }
 
 // find returns the series of a key, and creates it if there is none. It drops the
-// oldest series beyond EventConfig.Kept. The caller holds r.mu.
+// oldest series beyond maxKept. The caller holds r.mu.
 func (r *EventRecorder) find(key correlate.Series, annotations map[string]string, now time.Time) *series {
 	if e := r.series[key]; e != nil {
 		r.recent.MoveToFront(e)
 		return e.Value.(*series)
 	}
-	for r.recent.Len() >= r.cfg.Kept {
+	for r.recent.Len() >= maxKept {
 		old := r.recent.Remove(r.recent.Back()).(*series)
 		delete(r.series, old.key)
 		if old.unsent != nil {

@@ -20,8 +20,8 @@ type SliceClient interface {
 	DeleteAll(ctx context.Context, r Resource, namespace string, opts metav1.ListOptions) error
 }
 
-// defaultDelay is the default of SliceWiperConfig.Delay, as in the kubelet.
-const defaultDelay = 30 * time.Second
+// wipeDelay is how long a driver may be disconnected, as in the kubelet.
+const wipeDelay = 30 * time.Second
 
 // backoff is the kubelet's pause after failures.
 var backoff = retry.Backoff{First: time.Second, Max: 5 * time.Minute}
@@ -33,8 +33,7 @@ type SliceWiperConfig struct {
 	NodeName string
 	// Connected returns the names of the connected drivers. It reads only memory.
 	Connected func() []string
-	Delay     time.Duration // how long a driver may be disconnected; the default is 30 s
-	Log       *zap.Logger   // if nil, nothing is logged
+	Log       *zap.Logger // if nil, nothing is logged
 }
 
 // SliceWiper deletes the ResourceSlices of DRA drivers that are gone from the node,
@@ -46,7 +45,7 @@ type SliceWiperConfig struct {
 //
 // A driver publishes its devices itself, and may disappear without notice. Its
 // slices of this node are deleted when it has not been connected for
-// SliceWiperConfig.Delay, also after the start of the agent. A driver that returns
+// 30 s, also after the start of the agent. A driver that returns
 // publishes its devices again.
 //
 // # Faults
@@ -73,14 +72,8 @@ func NewSliceWiper(cfg SliceWiperConfig) (*SliceWiper, error) {
 	if cfg.Connected == nil {
 		errs = append(errs, errors.New("SliceWiperConfig.Connected is required"))
 	}
-	if cfg.Delay < 0 {
-		errs = append(errs, fmt.Errorf("SliceWiperConfig.Delay is %v; want a positive duration, or 0 for %v", cfg.Delay, defaultDelay))
-	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("node: %w", err)
-	}
-	if cfg.Delay == 0 {
-		cfg.Delay = defaultDelay
 	}
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
@@ -98,7 +91,7 @@ func (w *SliceWiper) Changed() {
 
 // Run deletes slices until ctx ends, and returns nil.
 func (w *SliceWiper) Run(ctx context.Context) error {
-	s := state{started: time.Now(), lost: map[string]time.Time{}, delay: w.cfg.Delay}
+	s := state{started: time.Now(), lost: map[string]time.Time{}, delay: wipeDelay}
 	var failed time.Duration // the last pause after a failure
 	timer := time.NewTimer(0)
 	defer timer.Stop()

@@ -191,7 +191,7 @@ func TestServerWithoutSlices(t *testing.T) {
 }
 
 func TestSliceConfig(t *testing.T) {
-	if _, err := kubeapi.NewSliceWiper(kubeapi.SliceWiperConfig{Delay: -1}); err == nil || len(strings.Split(err.Error(), "\n")) != 4 {
+	if _, err := kubeapi.NewSliceWiper(kubeapi.SliceWiperConfig{}); err == nil || len(strings.Split(err.Error(), "\n")) != 3 {
 		t.Errorf("%v", err)
 	}
 }

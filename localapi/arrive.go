@@ -178,9 +178,9 @@ func (s *Server) work(w http.ResponseWriter, r *http.Request, q *query, do func(
 		return tooMany("too many concurrent requests")
 	}
 	defer s.pools.requests.Give(q.client, 1)
-	ctx, cancel := context.WithTimeout(r.Context(), s.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
 	defer cancel()
-	s.deadlines(w, s.cfg.Timeout+s.cfg.ReaderPatience)
+	s.deadlines(w, requestTimeout+s.cfg.ReaderPatience)
 	return do(ctx)
 }
 
@@ -188,5 +188,5 @@ func (s *Server) work(w http.ResponseWriter, r *http.Request, q *query, do func(
 func (s *Server) deadlines(w http.ResponseWriter, d time.Duration) {
 	rc := http.NewResponseController(w)
 	now := time.Now()
-	_, _ = rc.SetReadDeadline(now.Add(d)), rc.SetWriteDeadline(now.Add(s.cfg.Timeout+s.cfg.ReaderPatience)) // fails in tests with a recorder
+	_, _ = rc.SetReadDeadline(now.Add(d)), rc.SetWriteDeadline(now.Add(requestTimeout+s.cfg.ReaderPatience)) // fails in tests with a recorder
 }

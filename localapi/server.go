@@ -47,11 +47,13 @@ type Config struct {
 	// all users outside of GroupAdmin together three quarters. A part is reserved for root (see Root).
 	MaxWatches int
 
-	Timeout        time.Duration // of a request that is neither a watch nor a stream; 60s
 	ReaderPatience time.Duration // how long a client may read nothing of an answer; 30s
 
 	Log *zap.Logger // silent
 }
+
+// requestTimeout limits a request that is neither a watch nor a stream.
+const requestTimeout = time.Minute
 
 func (c Config) withDefaults() Config {
 	for _, f := range []struct {
@@ -62,13 +64,8 @@ func (c Config) withDefaults() Config {
 			*f.field = f.def
 		}
 	}
-	for _, f := range []struct {
-		field *time.Duration
-		def   time.Duration
-	}{{&c.Timeout, time.Minute}, {&c.ReaderPatience, 30 * time.Second}} {
-		if *f.field == 0 {
-			*f.field = f.def
-		}
+	if c.ReaderPatience == 0 {
+		c.ReaderPatience = 30 * time.Second
 	}
 	if c.Log == nil {
 		c.Log = zap.NewNop()
@@ -89,7 +86,7 @@ func (c Config) validate() error {
 		n    int64
 	}{
 		{"MaxObjects", int64(c.MaxObjects)}, {"MaxEvents", int64(c.MaxEvents)}, {"MaxWatches", int64(c.MaxWatches)},
-		{"Timeout", int64(c.Timeout)}, {"ReaderPatience", int64(c.ReaderPatience)},
+		{"ReaderPatience", int64(c.ReaderPatience)},
 	} {
 		if f.n < 0 {
 			errs = append(errs, fmt.Errorf("field Config.%s is %d; want a positive number", f.name, f.n))

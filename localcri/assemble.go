@@ -60,7 +60,7 @@ func (r *Runtime) assemble() error {
 }
 
 func newSpaces(cfg Config) (namespacer, error) {
-	s, err := spaces.New(spaces.Config{StateDir: cfg.StateDir, ShmSize: cfg.ShmSize})
+	s, err := spaces.New(spaces.Config{StateDir: cfg.StateDir, ShmSize: shmSize})
 	if err != nil {
 		return nil, err
 	}

@@ -66,9 +66,6 @@ type Config struct {
 	// file systems that support these (ext4 and XFS, Linux 5.14). On other file systems, and by
 	// default, the directories of a layer are walked.
 	Projects bool
-	// ShmSize is the size of a sandbox's /dev/shm in bytes. The default is 64 MiB, as in other
-	// runtimes.
-	ShmSize int64
 	// Name and Version are the runtime's name and version in answers of the method Version. The
 	// defaults are "nodewright" and "0.0.0".
 	Name, Version string
@@ -92,7 +89,7 @@ type Handler struct {
 
 const (
 	defaultReserve = 64 << 20
-	defaultShm     = 64 << 20
+	shmSize        = 64 << 20 // of a sandbox's /dev/shm in bytes, as in other runtimes
 	defaultHandler = "runc"
 
 	// maxStateDir leaves space for "/mon/", an ID and "/socket" in the address of a unix socket,
@@ -168,16 +165,10 @@ func (c Config) withDefaults() (Config, error) {
 	default:
 		bad(`CgroupDriver is %q; want "cgroupfs" or "systemd"`, c.CgroupDriver)
 	}
-	for _, n := range []struct {
-		name  string
-		value *int64
-		usual int64
-	}{{"Reserve", &c.Reserve, defaultReserve}, {"ShmSize", &c.ShmSize, defaultShm}} {
-		if *n.value < 0 {
-			bad("%s is %d; want a positive number of bytes, or 0 for %d", n.name, *n.value, n.usual)
-		}
-		*n.value = cmp.Or(*n.value, n.usual)
+	if c.Reserve < 0 {
+		bad("Reserve is %d; want a positive number of bytes, or 0 for %d", c.Reserve, defaultReserve)
 	}
+	c.Reserve = cmp.Or(c.Reserve, defaultReserve)
 	c.Name, c.Version = cmp.Or(c.Name, "nodewright"), cmp.Or(c.Version, "0.0.0")
 	if c.Log == nil {
 		c.Log = zap.NewNop()

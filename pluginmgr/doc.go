@@ -28,7 +28,7 @@
 // Every call has a deadline. A failed handshake is retried while the socket exists, with a
 // back-off from 500 ms to 2m2s, and at once if the socket is replaced. The plugin receives the
 // error. Links to sockets and names that begin with a dot are ignored. The directory is scanned
-// when the kernel reports a change, and every Config.Rescan, since notifications can be lost; if
+// when the kernel reports a change, and every minute, since notifications can be lost; if
 // notifications do not work at all, every second.
 //
 // # Limits

@@ -23,7 +23,9 @@ const (
 
 // Defaults and limits.
 const (
-	defaultRescan = time.Minute
+	// rescanInterval is the interval at which the directory is scanned even if the kernel reports no
+	// change.
+	rescanInterval = time.Minute
 	// infoTimeout is longer than the kubelet's one second, which is too short for a driver that
 	// has just started on a busy node.
 	infoTimeout = 10 * time.Second
@@ -78,9 +80,6 @@ type Config struct {
 	// Handlers has the handlers for each type of plugin. The first handler that accepts a plugin
 	// gets it.
 	Handlers map[string][]Handler
-	// Rescan is the interval at which the directory is scanned even if the kernel reports no
-	// change. The default is 1 minute.
-	Rescan time.Duration
 	// Connect connects to a plugin's registration socket. If it is nil, the Manager connects by
 	// gRPC.
 	Connect func(ctx context.Context, socket string) (Plugin, error)
@@ -107,9 +106,6 @@ func New(cfg Config) (*Manager, error) {
 	if !filepath.IsAbs(cfg.Dir) {
 		errs = append(errs, fmt.Errorf("Config.Dir is %q; want an absolute path", cfg.Dir))
 	}
-	if cfg.Rescan < 0 {
-		errs = append(errs, fmt.Errorf("Config.Rescan is %v; want a positive duration", cfg.Rescan))
-	}
 	for _, typ := range slices.Sorted(maps.Keys(cfg.Handlers)) {
 		if len(cfg.Handlers[typ]) == 0 || slices.Contains(cfg.Handlers[typ], nil) {
 			errs = append(errs, fmt.Errorf("Config.Handlers[%q] is %v; want at least one handler, and none that is nil", typ, cfg.Handlers[typ]))
@@ -117,9 +113,6 @@ func New(cfg Config) (*Manager, error) {
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("pluginmgr: %w", err)
-	}
-	if cfg.Rescan == 0 {
-		cfg.Rescan = defaultRescan
 	}
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
@@ -142,7 +135,7 @@ func New(cfg Config) (*Manager, error) {
 // once.
 func (m *Manager) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
-	wake, rescan := m.cfg.wake, m.cfg.Rescan
+	wake, rescan := m.cfg.wake, rescanInterval
 	if wake == nil {
 		w, err := watch(m.cfg.Dir, m.cfg.Log)
 		if err != nil {

@@ -321,8 +321,8 @@ func TestSlowPlugin(t *testing.T) {
 }
 
 func TestNewNamesMistakes(t *testing.T) {
-	_, err := New(Config{Dir: "x", Rescan: -1, Handlers: map[string][]Handler{"T": nil}})
-	for _, want := range []string{"Dir", "Rescan", `Handlers["T"]`} {
+	_, err := New(Config{Dir: "x", Handlers: map[string][]Handler{"T": nil}})
+	for _, want := range []string{"Dir", `Handlers["T"]`} {
 		if err == nil || !strings.Contains(err.Error(), "Config."+want) {
 			t.Errorf("New: %v, want it to name Config.%s", err, want)
 		}

@@ -80,7 +80,6 @@ type Config struct {
 	CheckpointDir string // <root>/checkpoints
 
 	Timeout  time.Duration // of a request without streaming; the default is 30 s
-	Grace    time.Duration // time for running requests after the end of Run's ctx; the default is 10 s
 	Heavy    int           // limit of concurrent requests to each expensive endpoint; the default is 8
 	Streams  int           // limit of exec, attach, portForward and logs, of each at most three quarters; the default is 1000
 	Requests int           // limit of concurrent other requests, per port; the default is 400. On the main port only authorized ones count.
@@ -116,10 +115,6 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Timeout == 0 {
 		c.Timeout = 30 * time.Second
-	}
-	// Short enough for systemd, which kills processes after 90 s.
-	if c.Grace == 0 {
-		c.Grace = 10 * time.Second
 	}
 	if c.Log == nil {
 		c.Log = zap.NewNop()
@@ -180,7 +175,7 @@ func (c Config) validate() error {
 		must(h.Name != "" && !strings.ContainsAny(h.Name, "/{} ") && h.Check != nil, "Config.Health[%d] is named %q; want a word and a function", i, h.Name)
 	}
 	// Negative values would end every request at once, or reject all.
-	must(c.Timeout > 0 && c.Grace > 0, "Config.Timeout is %v and Grace %v; want positive durations", c.Timeout, c.Grace)
+	must(c.Timeout > 0, "Config.Timeout is %v; want a positive duration", c.Timeout)
 	must(c.Heavy > 0 && c.Streams > 0 && c.Requests > 0, "Config.Heavy is %d, Streams %d, Requests %d; want positive numbers", c.Heavy, c.Streams, c.Requests)
 	return errors.Join(errs...)
 }

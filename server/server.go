@@ -145,7 +145,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	// In this order: no more requests are accepted, running requests complete, streams are ended,
 	// everything else is cut off. ctx has ended, so the grace period begins now.
-	graced, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Grace)
+	graced, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
 	defer cancel()
 	var down sync.WaitGroup
 	for _, d := range ports {
@@ -180,6 +180,10 @@ func (s *Server) httpServer(h http.Handler, conf *tls.Config) *httpbound.Server 
 		Handler: h, TLS: conf, HTTP2: !s.cfg.DisableHTTP2, Connections: hosts * one, OfHost: one, Log: s.cfg.Log,
 	})
 }
+
+// grace is the time for running requests after the end of Run's ctx. It is short enough for systemd,
+// which kills processes after 90 s.
+const grace = 10 * time.Second
 
 // inFlight counts and limits requests. It never waits: a request above the limit is refused. One
 // user may have seven eighths of the limit.

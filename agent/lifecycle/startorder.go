@@ -1,10 +1,8 @@
 package lifecycle
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -29,7 +27,8 @@ const (
 )
 
 const (
-	defaultPatience = 30 * time.Second
+	// startPatience is how long a pod waits for more important pods.
+	startPatience = 30 * time.Second
 	// lookEvery is the time between two checks of the machine's load while a pod waits for its
 	// turn. perLook is the number of pods that start after each check if the machine is not busy.
 	lookEvery = 200 * time.Millisecond
@@ -42,8 +41,6 @@ const (
 // StartOrderConfig configures a [StartOrder]. The zero value of every field means the default named
 // beside it.
 type StartOrderConfig struct {
-	// Patience is how long a pod waits for more important pods. The default is 30 s.
-	Patience time.Duration
 	// Busy reports whether the machine was busy since the last call, and the reason in a few
 	// words. Only one goroutine calls it, and not the loop. If it is nil, the kernel's pressure
 	// figures decide.
@@ -81,7 +78,7 @@ type StartOrderConfig struct {
 // for a CPU, the disk or memory for too much of the time since the last check
 // (/proc/pressure, PSI of Linux; without it, if the CPUs were hardly idle). At each check
 // when the machine is not busy, a few of the waiting pods start. No pod waits longer than
-// StartOrderConfig.Patience. If all pods are equally important, none waits, and nothing is
+// 30 s. If all pods are equally important, none waits, and nothing is
 // measured.
 //
 // # Hooks
@@ -118,10 +115,6 @@ var (
 
 // NewStartOrder checks cfg and returns a part.
 func NewStartOrder(cfg StartOrderConfig) (*StartOrder, error) {
-	if cfg.Patience < 0 {
-		return nil, fmt.Errorf("startorder: StartOrderConfig.Patience is %v; want a positive duration", cfg.Patience)
-	}
-	cfg.Patience = cmp.Or(cfg.Patience, defaultPatience)
 	if cfg.Busy == nil {
 		cfg.Busy = (&gauge{machine: kernel.This}).busy
 	}
@@ -214,7 +207,7 @@ func (p *StartOrder) takesTurn(uid types.UID) bool {
 		}
 		return false // pods that waited before come first
 	}
-	if time.Since(since) < p.cfg.Patience {
+	if time.Since(since) < startPatience {
 		if p.places == 0 {
 			return false
 		}
@@ -292,7 +285,7 @@ func (p *StartOrder) look(ctx context.Context, tick <-chan time.Time) bool {
 	}
 	waits, late := len(p.queued) > 0, false
 	for _, since := range p.queued {
-		late = late || time.Since(since) >= p.cfg.Patience
+		late = late || time.Since(since) >= startPatience
 	}
 	p.mu.Unlock()
 	if waits && (!busy || late) {

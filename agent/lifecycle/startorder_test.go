@@ -157,7 +157,7 @@ func TestLesserPodsWait(t *testing.T) {
 		time.Sleep(lookEvery)
 		synctest.Wait()
 		n.want("c", "waits for more important")
-		time.Sleep(defaultPatience)
+		time.Sleep(startPatience)
 		n.want("c", "")
 		n.report("c", v1.PodRunning, v1.ConditionFalse)
 		n.report("high", v1.PodRunning, v1.ConditionTrue)
@@ -194,7 +194,7 @@ func TestATurnIsKept(t *testing.T) {
 		if len(n.turns) > 0 {
 			t.Errorf("kept %v", n.turns)
 		}
-		time.Sleep(defaultPatience)
+		time.Sleep(startPatience)
 		n.want("b", "")
 		if err := n.Sweep(t.Context(), func(types.UID) bool { return false }); err != nil || len(n.turns) > 0 {
 			t.Errorf("%v, kept %v", err, n.turns)
@@ -202,10 +202,7 @@ func TestATurnIsKept(t *testing.T) {
 	})
 }
 
-func TestConfig(t *testing.T) {
-	if _, err := NewStartOrder(StartOrderConfig{Patience: -1}); err == nil || !strings.Contains(err.Error(), "StartOrderConfig.Patience") {
-		t.Error(err)
-	}
+func TestStartOrderJoinsOnce(t *testing.T) {
 	n := newNode(t)
 	if err := n.Join(n.host); err == nil {
 		t.Error("one part joined twice")

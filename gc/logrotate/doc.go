@@ -19,7 +19,7 @@
 // # When sizes are checked
 //
 // The size of a growing log is checked when it could have reached the limit at its current
-// rate, or twice the limit at a rate of Config.Burst: every second or two with the defaults,
+// rate, or twice the limit at a rate of 10 MB a second: every second or two with the defaults,
 // at the cost of a stat(2). A log that has not grown for ten seconds is not checked at all; the
 // kernel reports the next write (inotify; without it, the size is checked every ten seconds).
 // The kubelet makes two calls to the runtime for each container every ten seconds.

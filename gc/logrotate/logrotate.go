@@ -46,9 +46,6 @@ type Config struct {
 	MaxFiles int
 	// PodBudget limits all logs of a pod together, in bytes. If it is 0, there is no limit.
 	PodBudget int64
-	// Burst is the rate in bytes a second at which a quiet log may suddenly grow. The times of
-	// checks depend on it. The default is 10 MB.
-	Burst int64
 	// Longest is the longest time between two checks of a log that grows, or that has no inotify
 	// watch. The default is 10 s, as in the kubelet.
 	Longest time.Duration
@@ -56,29 +53,30 @@ type Config struct {
 	// machine writes, such as a virtual machine that shares the directory.
 	Poll bool
 	// Running lists the logs of all running containers, in case a call of Watch or Forget was
-	// missed. It is called every Interval. If Running is nil, nothing is called.
-	Running  func(ctx context.Context) ([]Log, error)
-	Interval time.Duration // the default is 5 min
-
-	Timeout  time.Duration // limit of each call of the Runtime; the default is 2 min
-	Parallel int           // rotations at a time; the default is 4
-	Workers  int           // compressions at a time; the default is 1, as in the kubelet
+	// missed. It is called every five minutes. If Running is nil, nothing is called.
+	Running func(ctx context.Context) ([]Log, error)
+	// Workers is the number of compressions at a time. The default is 1, as in the kubelet.
+	Workers int
 
 	Log *zap.Logger // if nil, nothing is logged
 }
 
 const (
 	// The kubelet's containerLogMaxSize in bytes, containerLogMaxFiles,
-	// containerLogMonitorInterval (defaultLongest) and containerLogMaxWorkers, and its
-	// runtimeRequestTimeout.
-	defaultMaxSize     = 10 << 20
-	defaultMaxFiles    = 5
-	defaultBurst       = 10_000_000
-	defaultLongest     = 10 * time.Second
-	defaultLogInterval = 5 * time.Minute
-	defaultLogTimeout  = 2 * time.Minute
-	defaultParallel    = 4
-	defaultWorkers     = 1
+	// containerLogMonitorInterval (defaultLongest) and containerLogMaxWorkers.
+	defaultMaxSize  = 10 << 20
+	defaultMaxFiles = 5
+	defaultLongest  = 10 * time.Second
+	defaultWorkers  = 1
+	// burstRate is the rate in bytes a second at which a quiet log may suddenly grow. The times of
+	// checks depend on it.
+	burstRate = 10_000_000
+	// listInterval is the time between two calls of Config.Running.
+	listInterval = 5 * time.Minute
+	// callTimeout limits each call of the Runtime, as the kubelet's runtimeRequestTimeout.
+	callTimeout = 2 * time.Minute
+	// parallel is the number of rotations at a time.
+	parallel = 4
 	// leastLimit is the smallest limit of a log that a pod's budget can cause, in bytes:
 	// otherwise the logs of a pod with many containers would be rotated all the time.
 	leastLimit = 64 << 10
@@ -104,6 +102,7 @@ type Manager struct {
 	// idle and create are replaced in tests.
 	idle   func() idle
 	create func(dir *safefile.Dir, name string, mode os.FileMode) (*os.File, error)
+	burst  int64 // burstRate; less in tests
 	// disk makes the file system calls, by path of the log.
 	disk detached.Queue
 	// changed wakes Run after a change of the queue; its buffer holds one.
@@ -123,11 +122,7 @@ type Manager struct {
 func New(cfg Config) (*Manager, error) {
 	set(&cfg.MaxSize, defaultMaxSize)
 	set(&cfg.MaxFiles, defaultMaxFiles)
-	set(&cfg.Burst, defaultBurst)
 	set(&cfg.Longest, defaultLongest)
-	set(&cfg.Interval, defaultLogInterval)
-	set(&cfg.Timeout, defaultLogTimeout)
-	set(&cfg.Parallel, defaultParallel)
 	set(&cfg.Workers, defaultWorkers)
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
@@ -136,8 +131,8 @@ func New(cfg Config) (*Manager, error) {
 	if cfg.Runtime == nil {
 		errs = append(errs, errors.New("Config.Runtime is required"))
 	}
-	if cfg.MaxSize < 0 || cfg.Burst < 0 {
-		errs = append(errs, fmt.Errorf("Config.MaxSize %d and Burst %d: want 0 (the default) or more; to rotate nothing, run no Manager", cfg.MaxSize, cfg.Burst))
+	if cfg.MaxSize < 0 {
+		errs = append(errs, fmt.Errorf("Config.MaxSize %d: want 0 (the default) or more; to rotate nothing, run no Manager", cfg.MaxSize))
 	}
 	// The log and one rotated file: with fewer, a rotation would remove everything.
 	if cfg.MaxFiles < 2 {
@@ -150,9 +145,8 @@ func New(cfg Config) (*Manager, error) {
 	if cfg.Longest < shortest {
 		errs = append(errs, fmt.Errorf("Config.Longest %v: want 0 (the default), or %v or more", cfg.Longest, shortest))
 	}
-	if cfg.Interval < 0 || cfg.Timeout < 0 || cfg.Parallel < 0 || cfg.Workers < 0 {
-		errs = append(errs, fmt.Errorf("Config.Interval %v, Timeout %v, Parallel %d and Workers %d: want 0 (the default) or more",
-			cfg.Interval, cfg.Timeout, cfg.Parallel, cfg.Workers))
+	if cfg.Workers < 0 {
+		errs = append(errs, fmt.Errorf("Config.Workers %d: want 0 (the default) or more", cfg.Workers))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("logrotate: %w", err)
@@ -162,8 +156,8 @@ func New(cfg Config) (*Manager, error) {
 		idle = poll
 	}
 	return &Manager{
-		cfg: cfg, disk: detached.Queue{Limit: maxHung}, idle: idle, create: create, changed: make(chan struct{}, 1),
-		slots: make(chan struct{}, cfg.Parallel), packing: make(chan struct{}, cfg.Workers),
+		cfg: cfg, disk: detached.Queue{Limit: maxHung}, idle: idle, create: create, burst: burstRate, changed: make(chan struct{}, 1),
+		slots: make(chan struct{}, parallel), packing: make(chan struct{}, cfg.Workers),
 		logs: map[string]*watched{}, pods: map[types.UID]int{},
 	}, nil
 }

@@ -330,7 +330,8 @@ func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWriter()
 		l := w.open(t, log(t, "pod", "c"))
-		m := newManager(t, Config{Runtime: w, MaxSize: 1000, Burst: 1000})
+		m := newManager(t, Config{Runtime: w, MaxSize: 1000})
+		m.burst = 1000
 		hand := &handIdle{armed: map[string]bool{}, ch: make(chan string)}
 		m.idle = func() idle { return hand }
 		run(t, m)
@@ -373,7 +374,8 @@ func TestRunKeepsTheBudgetOfAPodThatFloods(t *testing.T) {
 		const budget, rate = 3 << 20, 1_000_000
 		w := newWriter()
 		l := w.open(t, log(t, "pod", "c"))
-		m := newManager(t, Config{Runtime: w, MaxSize: 1 << 20, PodBudget: budget, Burst: rate})
+		m := newManager(t, Config{Runtime: w, MaxSize: 1 << 20, PodBudget: budget})
+		m.burst = rate
 		run(t, m)
 		m.Watch(l)
 		for range 400 { // 8 s

@@ -3,7 +3,7 @@ package logrotate
 import "time"
 
 // The time of the next check of a log: when it could reach its limit at its current rate, or
-// twice its limit at a rate of Config.Burst. For an idle log, inotify reports the next write.
+// twice its limit at a rate of burstRate. For an idle log, inotify reports the next write.
 
 const (
 	// shortest is the shortest time between two checks, which limits the cost.

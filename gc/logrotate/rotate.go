@@ -82,9 +82,9 @@ func (m *Manager) rotate(ctx context.Context, l Log, limit int64) (pack []string
 	return pack, nil
 }
 
-// reopen calls Runtime.ReopenContainerLog within Config.Timeout.
+// reopen calls Runtime.ReopenContainerLog within callTimeout.
 func (m *Manager) reopen(ctx context.Context, id string) error {
-	ctx, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	return m.cfg.Runtime.ReopenContainerLog(ctx, id)
 }

@@ -39,7 +39,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	// Without Config.Running it stays nil, and never delivers.
 	var net <-chan time.Time
 	if m.cfg.Running != nil {
-		t := time.NewTicker(m.cfg.Interval)
+		t := time.NewTicker(listInterval)
 		defer t.Stop()
 		net = t.C
 		m.reconcile(ctx)
@@ -77,7 +77,7 @@ func (m *Manager) pop(now time.Time) (*watched, time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.queue) == 0 {
-		return nil, m.cfg.Interval
+		return nil, listInterval
 	}
 	if wait := m.queue[0].due.Sub(now); wait > 0 {
 		return nil, wait
@@ -121,13 +121,13 @@ func (m *Manager) look(ctx context.Context, w *watched, still idle, wg *sync.Wai
 	}
 	// No error.
 	w.failing, w.told = 0, ""
-	wait := w.pace.next(limit, m.cfg.Burst, m.cfg.Longest)
+	wait := w.pace.next(limit, m.burst, m.cfg.Longest)
 	switch {
 	case w.armed: // after a notification, or as a precaution
 		w.armed = false
 	case armed:
 		w.armed = true
-		wait = m.cfg.Interval
+		wait = listInterval
 	case w.pace.idle(now):
 		wait = m.cfg.Longest
 	}
@@ -181,7 +181,7 @@ func (m *Manager) fail(w *watched, err error, now time.Time) {
 		return
 	}
 	w.failing++
-	wait := retry.Backoff{First: time.Second, Max: m.cfg.Interval}.After(w.failing)
+	wait := retry.Backoff{First: time.Second, Max: listInterval}.After(w.failing)
 	if text := err.Error(); text != w.told {
 		w.told = text
 		m.cfg.Log.Warn("failed to rotate log", zap.String("container", w.ID), zap.String("path", w.Path), zap.Error(err))
@@ -199,7 +199,7 @@ func (m *Manager) turn(ctx context.Context, w *watched, limit int64) {
 	}
 	l := w.Log
 	// A rotation calls the runtime at most twice: for a missing log, and after the rename.
-	pack, err := onDisk(ctx, m, l.Path, 2*m.cfg.Timeout+turnTimeout, func() ([]string, error) { return m.rotate(ctx, l, limit) })
+	pack, err := onDisk(ctx, m, l.Path, 2*callTimeout+turnTimeout, func() ([]string, error) { return m.rotate(ctx, l, limit) })
 	<-m.slots
 	now := time.Now()
 	m.mu.Lock()
@@ -211,7 +211,7 @@ func (m *Manager) turn(ctx context.Context, w *watched, limit int64) {
 		// The new file is empty, or nearly so.
 		w.pace.look(0, now)
 		w.failing, w.told = 0, ""
-		m.again(w, now.Add(w.pace.next(limit, m.cfg.Burst, m.cfg.Longest)))
+		m.again(w, now.Add(w.pace.next(limit, m.burst, m.cfg.Longest)))
 	}
 	m.mu.Unlock()
 	// Run must see the new due time.
@@ -235,9 +235,9 @@ func (m *Manager) written(id string) {
 }
 
 // reconcile updates the watched logs from Config.Running, in case a Watch or Forget was missed.
-// It blocks Run for at most Config.Timeout. After an error nothing changes.
+// It blocks Run for at most callTimeout. After an error nothing changes.
 func (m *Manager) reconcile(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	began := time.Now()
 	logs, err := m.cfg.Running(ctx)

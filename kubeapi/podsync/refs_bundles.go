@@ -32,14 +32,12 @@ type BundlesMemory interface {
 type BundlesConfig struct {
 	Client kubeapi.ListWatcher
 	Memory BundlesMemory // if nil, nothing is stored over a restart
-	// Patience is how long the first call waits for the server's answer. The default is 10 s, as
-	// in the kubelet. If Memory has bundles, the call waits 2 s at most.
-	Patience time.Duration
-	Log      *zap.Logger // if nil, nothing is logged
+	Log    *zap.Logger   // if nil, nothing is logged
 }
 
 const (
-	bundlesDefaultPatience = 10 * time.Second
+	// bundlesPatience is how long the first call waits for the server's answer, as in the kubelet.
+	bundlesPatience = 10 * time.Second
 	// recalledPatience is how long to wait for an answer if Memory has the last one.
 	recalledPatience = 2 * time.Second
 )
@@ -99,14 +97,8 @@ func NewBundles(cfg BundlesConfig) (*Bundles, error) {
 	if cfg.Client == nil {
 		errs = append(errs, errors.New("BundlesConfig.Client is required"))
 	}
-	if cfg.Patience < 0 {
-		errs = append(errs, fmt.Errorf("BundlesConfig.Patience is %v; want a positive duration", cfg.Patience))
-	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("podsync: %w", err)
-	}
-	if cfg.Patience == 0 {
-		cfg.Patience = bundlesDefaultPatience
 	}
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
@@ -189,13 +181,13 @@ func selector(selection plugins.Bundle) (func(name string, is bundle) bool, erro
 	return func(_ string, is bundle) bool { return is.signer == selection.Signer && by.Matches(is.labels) }, nil
 }
 
-// wait starts the watch with its first call, and waits at most Patience for the
+// wait starts the watch with its first call, and waits at most bundlesPatience for the
 // server's first answer.
 func (b *Bundles) wait(ctx context.Context) error {
 	b.mu.Lock()
-	patience := b.cfg.Patience
+	patience := bundlesPatience
 	if b.recalled {
-		patience = min(patience, recalledPatience)
+		patience = recalledPatience
 	}
 	select {
 	case <-b.asked:
@@ -212,7 +204,7 @@ func (b *Bundles) wait(ctx context.Context) error {
 	}
 }
 
-// release ends all calls of wait, when Patience has passed or Run has ended.
+// release ends all calls of wait, when the time has passed or Run has ended.
 func (b *Bundles) release() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

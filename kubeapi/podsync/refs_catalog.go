@@ -28,13 +28,15 @@ type CatalogMemory interface {
 	Write(key string, value []byte) error
 }
 
+// catalogPatience is how long calls wait for the server's first answer.
+const catalogPatience = 2 * time.Second
+
 // CatalogConfig configures a [Catalog]. Client is required; the zero value of every
 // other field means the default named beside it.
 type CatalogConfig struct {
-	Client   kubeapi.ListWatcher
-	Memory   CatalogMemory // if nil, nothing is stored over a restart
-	Patience time.Duration // for the server's first answer; the default is 2 s
-	Log      *zap.Logger   // if nil, nothing is logged
+	Client kubeapi.ListWatcher
+	Memory CatalogMemory // if nil, nothing is stored over a restart
+	Log    *zap.Logger   // if nil, nothing is logged
 }
 
 // memoryKey is the key of the stored catalog. settle is the shortest time between two writes of a
@@ -82,14 +84,8 @@ func NewCatalog(cfg CatalogConfig) (*Catalog, error) {
 	if cfg.Client == nil {
 		errs = append(errs, errors.New("CatalogConfig.Client is required"))
 	}
-	if cfg.Patience < 0 {
-		errs = append(errs, fmt.Errorf("CatalogConfig.Patience is %v; want a positive duration", cfg.Patience))
-	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("podsync: %w", err)
-	}
-	if cfg.Patience == 0 {
-		cfg.Patience = 2 * time.Second
 	}
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
@@ -115,7 +111,7 @@ func (c *Catalog) Run(ctx context.Context) error {
 		return fmt.Errorf("podsync: %w", err)
 	}
 	c.recall()
-	impatient := time.AfterFunc(c.cfg.Patience, c.release)
+	impatient := time.AfterFunc(catalogPatience, c.release)
 	defer impatient.Stop()
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = services.Run(ctx) })
@@ -138,7 +134,7 @@ func (c *Catalog) Run(ctx context.Context) error {
 func over(ctx context.Context) bool { return ctx.Err() != nil }
 
 // Services returns all services that have an address, sorted. It waits for the server's
-// first answer, at most for Patience. The caller may change the slice, but not its
+// first answer, at most for catalogPatience. The caller may change the slice, but not its
 // elements.
 func (c *Catalog) Services() []*v1.Service {
 	<-c.services
@@ -173,7 +169,7 @@ func (c *Catalog) Handler(ctx context.Context, class string) (string, error) {
 	return "", fmt.Errorf("runtime class %q is not found", class)
 }
 
-// release ends all waits for services and classes, when Patience has passed or Run has
+// release ends all waits for services and classes, when catalogPatience has passed or Run has
 // ended.
 func (c *Catalog) release() {
 	c.mu.Lock()

@@ -46,15 +46,14 @@ type CertificateConfig struct {
 	Node func() (types.UID, bool)
 	// ServiceAccount reads the current object from the API server.
 	ServiceAccount func(ctx context.Context, namespace, name string) (*v1.ServiceAccount, error)
-	Events         CertificateEvents // if nil, no events are recorded
-	// Patience is how long a call waits for a first certificate. The default is 10 s.
-	Patience time.Duration
-	Log      *zap.Logger           // if nil, nothing is logged
-	Metrics  prometheus.Registerer // if nil, metrics are not exported
+	Events         CertificateEvents     // if nil, no events are recorded
+	Log            *zap.Logger           // if nil, nothing is logged
+	Metrics        prometheus.Registerer // if nil, metrics are not exported
 }
 
 const (
-	defaultPatience = 10 * time.Second
+	// certificatePatience is how long a call waits for a first certificate.
+	certificatePatience = 10 * time.Second
 	// poll is the first pause between two reads of a request. The pause doubles up to maxPoll.
 	poll, maxPoll = 250 * time.Millisecond, 2 * time.Second
 	// jitter is the maximum delay of a refresh after beginRefreshAt, as in the kubelet.
@@ -125,7 +124,7 @@ type request struct {
 // A CertificateIssuer has no goroutine. Each call of [CertificateIssuer.Certificate]
 // takes the next step: it creates a request, or reads one. Volumes call it at least
 // once a minute, as often as the kubelet checks for refreshes. A call for the first
-// certificate waits up to CertificateConfig.Patience. A certificate that is due for a
+// certificate waits up to ten seconds. A certificate that is due for a
 // refresh (beginRefreshAt, plus up to five minutes of jitter) is used until the next
 // one is issued, which has a new key.
 //
@@ -157,14 +156,8 @@ func NewCertificateIssuer(cfg CertificateConfig) (*CertificateIssuer, error) {
 			errs = append(errs, errors.New(r.name+" is required"))
 		}
 	}
-	if cfg.Patience < 0 {
-		errs = append(errs, fmt.Errorf("CertificateConfig.Patience is %v; want a positive duration", cfg.Patience))
-	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("podsync: %w", err)
-	}
-	if cfg.Patience == 0 {
-		cfg.Patience = defaultPatience
 	}
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
@@ -179,7 +172,7 @@ func NewCertificateIssuer(cfg CertificateConfig) (*CertificateIssuer, error) {
 }
 
 // Certificate returns the key and the certificates of a source, in PEM. If none was
-// issued before, it waits for CertificateConfig.Patience.
+// issued before, it waits for ten seconds.
 func (i *CertificateIssuer) Certificate(ctx context.Context, pod *v1.Pod, volume string, index int) (key, chain []byte, err error) {
 	want, err := projection(pod, volume, index)
 	if err != nil {
@@ -195,7 +188,7 @@ func (i *CertificateIssuer) Certificate(ctx context.Context, pod *v1.Pod, volume
 	case <-ctx.Done():
 		return nil, nil, ctx.Err()
 	}
-	end := time.Now().Add(i.cfg.Patience)
+	end := time.Now().Add(certificatePatience)
 	for pause := poll; ; pause = min(2*pause, maxPoll) {
 		err := i.step(ctx, pod, want, r)
 		switch {

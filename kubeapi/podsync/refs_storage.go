@@ -47,13 +47,13 @@ type StorageConfig struct {
 	Node     func() (n *v1.Node, live bool)
 	Migrated []string      // in-tree plugins replaced by CSI drivers, in order
 	Memory   StorageMemory // if nil, nothing is stored over a restart
-	Patience time.Duration // for the first answer about CSIDrivers; the default is 10 s
 	Log      *zap.Logger   // if nil, nothing is logged
 }
 
 const (
-	storageDefaultPatience = 10 * time.Second
-	storageMemoryKey       = "drivers"
+	// storagePatience is how long calls wait for the first answer about CSIDrivers.
+	storagePatience  = 10 * time.Second
+	storageMemoryKey = "drivers"
 )
 
 // Storage implements [plugins.StorageCluster] for package csi at an API server:
@@ -99,14 +99,8 @@ func NewStorage(cfg StorageConfig) (*Storage, error) {
 	if cfg.Node == nil {
 		errs = append(errs, errors.New("StorageConfig.Node is required"))
 	}
-	if cfg.Patience < 0 {
-		errs = append(errs, fmt.Errorf("StorageConfig.Patience is %v; want a positive duration", cfg.Patience))
-	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("podsync: %w", err)
-	}
-	if cfg.Patience == 0 {
-		cfg.Patience = storageDefaultPatience
 	}
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
@@ -135,7 +129,7 @@ func (s *Storage) Run(ctx context.Context) error {
 	case <-s.asked:
 	}
 	s.recall()
-	impatient := time.AfterFunc(s.cfg.Patience, s.release)
+	impatient := time.AfterFunc(storagePatience, s.release)
 	defer impatient.Stop()
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = f.Run(ctx) })

@@ -41,14 +41,13 @@ type TokenKeeperConfig struct {
 	// Seal encrypts the stored tokens. If it is nil, tokens are not stored. With seal.Clear they
 	// are stored unencrypted.
 	Seal *seal.Sealer
-	// Patience is how long to wait for the issuer of a new token while the old one is still
-	// valid. The default is 5 s.
-	Patience time.Duration
-	Log      *zap.Logger // if nil, nothing is logged
+	Log  *zap.Logger // if nil, nothing is logged
 }
 
 const (
-	tokenDefaultPatience = 5 * time.Second
+	// tokenPatience is how long to wait for the issuer of a new token while the old one is still
+	// valid.
+	tokenPatience = 5 * time.Second
 	// again is the pause before the issuer is called again, if a token could not be renewed. It is
 	// also the pause before the store is read again, if it could not be listed.
 	again = time.Minute
@@ -107,14 +106,8 @@ func NewTokenKeeper(cfg TokenKeeperConfig) (*TokenKeeper, error) {
 	if cfg.Memory == nil {
 		errs = append(errs, errors.New("KeeperConfig.Memory is required"))
 	}
-	if cfg.Patience < 0 {
-		errs = append(errs, fmt.Errorf("KeeperConfig.Patience is %v; want a positive duration", cfg.Patience))
-	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("podsync: %w", err)
-	}
-	if cfg.Patience == 0 {
-		cfg.Patience = tokenDefaultPatience
 	}
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
@@ -183,7 +176,7 @@ func (k asking) Request(ctx context.Context, namespace, account string, spec aut
 	k.mu.Unlock()
 	if is != nil {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, k.cfg.Patience)
+		ctx, cancel = context.WithTimeout(ctx, tokenPatience)
 		defer cancel()
 	}
 	issued, err := k.cfg.Requester.Request(ctx, namespace, account, spec)

@@ -367,8 +367,8 @@ func TestRefsALostKeyIsToldOnce(t *testing.T) {
 }
 
 func TestKeeperConfig(t *testing.T) {
-	_, err := podsync.NewTokenKeeper(podsync.TokenKeeperConfig{Patience: -1})
-	for _, want := range []string{"Requester", "Memory", "Patience"} {
+	_, err := podsync.NewTokenKeeper(podsync.TokenKeeperConfig{})
+	for _, want := range []string{"Requester", "Memory"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s in it", err, want)
 		}

@@ -36,21 +36,17 @@ type SourceConfig struct {
 	// from the server at each start. With seal.Clear they are stored unencrypted.
 	Seal *seal.Sealer
 
-	Patience time.Duration // for the server's first answer; the default is 1 s
-
 	Log *zap.Logger // if nil, nothing is logged
 }
 
 const (
-	gatherTime = 2 * time.Second // how long a new pod waits for the objects that it refers to
-	wipeGrace  = 5 * time.Minute // how long pods stay that a wiped server lacks
+	sourcePatience = time.Second     // how long the stored pods wait for the server's first answer
+	gatherTime     = 2 * time.Second // how long a new pod waits for the objects that it refers to
+	wipeGrace      = 5 * time.Minute // how long pods stay that a wiped server lacks
 )
 
 // withDefaults returns a copy of c in which fields that are 0 or nil have their defaults.
 func (c SourceConfig) withDefaults() SourceConfig {
-	if c.Patience == 0 {
-		c.Patience = time.Second
-	}
 	if c.Log == nil {
 		c.Log = zap.NewNop()
 	}
@@ -65,9 +61,6 @@ func (c SourceConfig) validate() error {
 	}
 	if c.NodeName == "" {
 		errs = append(errs, errors.New("SourceConfig.NodeName is required"))
-	}
-	if c.Patience < 0 {
-		errs = append(errs, fmt.Errorf("SourceConfig.Patience is %v; want a positive duration", c.Patience))
 	}
 	// A Seal without a Memory has no effect; most likely the Memory was forgotten.
 	if c.Seal != nil && c.Memory == nil {
@@ -132,7 +125,7 @@ type Source struct {
 	// synced never becomes false again. troubled may.
 	synced   bool // the server has answered since the start
 	troubled bool // its last answer was an error
-	patient  bool // Patience is over
+	patient  bool // sourcePatience is over
 	spoken   bool // something was delivered
 	partial  bool // the last delivery may have lacked pods
 	changed  bool // since the last delivery
@@ -226,8 +219,8 @@ func (s *Source) Run(ctx context.Context, deliver func(podmgr.Snapshot)) error {
 	if memory != nil {
 		s.run.wg.Go(func() { memory.run(ctx, s.wanted) })
 	}
-	// After Patience the stored pods are delivered, even if the server may still answer.
-	impatient := time.AfterFunc(s.cfg.Patience, s.impatient)
+	// After sourcePatience the stored pods are delivered, even if the server may still answer.
+	impatient := time.AfterFunc(sourcePatience, s.impatient)
 	defer impatient.Stop()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -295,7 +288,7 @@ func (s *Source) wake() {
 	}
 }
 
-// impatient is called when Patience is over: it ends the wait for the server's first
+// impatient is called when sourcePatience is over: it ends the wait for the server's first
 // answer.
 func (s *Source) impatient() {
 	s.mu.Lock()

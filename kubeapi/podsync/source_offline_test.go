@@ -662,8 +662,8 @@ func TestFiles(t *testing.T) {
 }
 
 func TestSourceConfig(t *testing.T) {
-	_, err := podsync.NewSource(podsync.SourceConfig{Patience: -1, Seal: seal.Clear()})
-	for _, want := range []string{"Client", "NodeName", "Patience", "Seal"} {
+	_, err := podsync.NewSource(podsync.SourceConfig{Seal: seal.Clear()})
+	for _, want := range []string{"Client", "NodeName", "Seal"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s in it", err, want)
 		}

@@ -20,6 +20,9 @@ import (
 	"go.uber.org/zap"
 )
 
+// pullJobs is the number of concurrent downloads for one image.
+const pullJobs = 3
+
 // Config configures a [Store]. RootDir is required. Every other field has a default for its zero
 // value.
 type Config struct {
@@ -47,8 +50,6 @@ type Config struct {
 	// the OCI specification. The default is the platform of this program.
 	OS, Architecture, Variant string
 
-	// PullJobs is the number of concurrent downloads for one image. The default is 3.
-	PullJobs int
 	// PullBytesPerSecond limits the downloads of layers, all together. If it is 0, there is no limit.
 	PullBytesPerSecond int64
 	// UnpackJobs is the number of layers that are unpacked concurrently, for all images together.
@@ -169,7 +170,6 @@ func (c Config) withDefaults() (Config, error) {
 	if c.PreloadDir != "" && !filepath.IsAbs(c.PreloadDir) {
 		bad("Config.PreloadDir is %q; want an absolute path, or none", c.PreloadDir)
 	}
-	number(bad, "PullJobs", &c.PullJobs, 3)
 	if c.PullBytesPerSecond < 0 {
 		bad("Config.PullBytesPerSecond is %d; want a positive number, or 0 for no limit", c.PullBytesPerSecond)
 	}

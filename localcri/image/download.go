@@ -75,7 +75,7 @@ func (r *registry) blob(ctx context.Context, d descriptor) (blob, error) {
 	// bytes.
 	go func() {
 		defer close(dl.ended)
-		// PullJobs limits the downloads of one pull.
+		// pullJobs limits the downloads of one pull.
 		err := take(ctx, r.slots)
 		if err == nil {
 			err = dl.run(ctx, r)

@@ -171,7 +171,7 @@ func (s *Store) dropPartial() {
 	s.mu.Unlock()
 	// As much as one pull can leave.
 	most := int64(math.MaxInt64)
-	if jobs := int64(s.cfg.PullJobs); s.cfg.MaxLayerBytes < most/jobs {
+	if jobs := int64(pullJobs); s.cfg.MaxLayerBytes < most/jobs {
 		most = jobs * s.cfg.MaxLayerBytes
 	}
 	for _, name := range surplus(idle, deadline, most) {

@@ -49,7 +49,7 @@ type registry struct {
 	store *Store
 	ends  []*endpoint // used for content
 	tags  []*endpoint // used to resolve tags
-	// slots limits concurrent downloads of blobs to Config.PullJobs. Downloads of documents,
+	// slots limits concurrent downloads of blobs to pullJobs. Downloads of documents,
 	// such as manifests, need no slot.
 	slots chan struct{} // for downloads
 
@@ -89,7 +89,7 @@ func newRegistry(s *Store, ref reference.Named, auth *runtimeapi.AuthConfig) (*r
 	if err != nil {
 		return nil, err
 	}
-	r := &registry{store: s, slots: make(chan struct{}, s.cfg.PullJobs), lock: make(chan struct{}, 1), bad: map[digest]int{}}
+	r := &registry{store: s, slots: make(chan struct{}, pullJobs), lock: make(chan struct{}, 1), bad: map[digest]int{}}
 	for _, m := range conf.Mirrors {
 		// Never the credentials of the pull: they are for the registry and not for its mirrors.
 		a := authn.Anonymous
@@ -215,7 +215,7 @@ func (s *Store) dialer(conf Endpoint) (http.RoundTripper, error) {
 	t := &http.Transport{
 		Proxy:       http.ProxyFromEnvironment,
 		DialContext: (&net.Dialer{Timeout: cmp.Or(conf.DialTimeout, dialTimeout), KeepAliveConfig: keepAlive}).DialContext, TLSHandshakeTimeout: dialTimeout,
-		MaxIdleConnsPerHost: s.cfg.PullJobs, IdleConnTimeout: dialTimeout, MaxResponseHeaderBytes: maxHeader,
+		MaxIdleConnsPerHost: pullJobs, IdleConnTimeout: dialTimeout, MaxResponseHeaderBytes: maxHeader,
 		// Transparent decompression would change bytes and length.
 		DisableCompression: true, // the digest is that of the compressed bytes
 	}

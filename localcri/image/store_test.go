@@ -323,7 +323,6 @@ func TestBadConfigIsRefused(t *testing.T) {
 	for field, cfg := range map[string]Config{
 		"RootDir":                         {RootDir: "x"},
 		"PreloadDir":                      {RootDir: "/x", PreloadDir: "y"},
-		"PullJobs":                        {RootDir: "/x", PullJobs: -1},
 		"PullBytesPerSecond":              {RootDir: "/x", PullBytesPerSecond: -1},
 		"MaxLayerBytes":                   {RootDir: "/x", MaxLayerBytes: -1},
 		"Pinned[0]":                       {RootDir: "/x", Pinned: []string{"UPPER"}},

@@ -31,7 +31,7 @@ func (l *Machine) connect(ctx context.Context) (*bus, error) {
 	// The connection closes with its ctx. It is also cancelled if there is no
 	// answer in time: neither dialing nor the greeting has a deadline.
 	ctx, cancel := context.WithCancel(ctx)
-	late := time.AfterFunc(l.cfg.Timeout, cancel)
+	late := time.AfterFunc(callTimeout, cancel)
 	defer late.Stop()
 	opts := []dbus.ConnOption{dbus.WithContext(ctx), dbus.WithSignalHandler(dbus.NewSequentialSignalHandler())}
 	var conn *dbus.Conn
@@ -45,7 +45,7 @@ func (l *Machine) connect(ctx context.Context) (*bus, error) {
 		cancel()
 		return nil, err
 	}
-	return &bus{conn: conn, cancel: cancel, timeout: l.cfg.Timeout}, nil
+	return &bus{conn: conn, cancel: cancel, timeout: callTimeout}, nil
 }
 
 func (b *bus) close() {

@@ -23,11 +23,11 @@ type Config struct {
 	Dir string
 	// Who is the name of the lock's owner. The default is kubelet.
 	Who string
-	// Timeout is the timeout of one call over the bus, and of the connection. The default is 10
-	// s.
-	Timeout time.Duration
-	Log     *zap.Logger // if nil, nothing is logged
+	Log *zap.Logger // if nil, nothing is logged
 }
+
+// callTimeout limits one call over the bus, and the connection.
+const callTimeout = 10 * time.Second
 
 // Machine watches systemd-logind, and implements shutdown.Machine. It may be used
 // from any goroutine; only one may call Watch at a time.
@@ -45,9 +45,6 @@ func New(cfg Config) *Machine {
 	}
 	if cfg.Who == "" {
 		cfg.Who = "kubelet"
-	}
-	if cfg.Timeout == 0 {
-		cfg.Timeout = 10 * time.Second
 	}
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()

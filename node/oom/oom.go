@@ -45,17 +45,17 @@ type Config struct {
 	// reported until then. Afterwards it is not needed: a log that is opened again still has the
 	// records that were written meanwhile.
 	Fallback Fallback
-	// Retry is the first wait before a log that failed is opened again. The default is 1 s. The
-	// wait doubles with each failure, up to sixty times Retry.
-	Retry time.Duration
 
 	Log     *zap.Logger           // if nil, nothing is logged
 	Metrics prometheus.Registerer // if nil, metrics are not exported
 }
 
-// longest is the longest wait before the log is opened again, in multiples of
-// Config.Retry.
-const longest = 60
+// firstRetry and lastRetry are the first and the longest wait before a log that failed is opened
+// again. The wait doubles with each failure.
+const (
+	firstRetry = time.Second
+	lastRetry  = time.Minute
+)
 
 // Watcher reports OOM kills to Config.OnKill, while Run runs.
 type Watcher struct {
@@ -76,18 +76,12 @@ func New(cfg Config) (*Watcher, error) {
 	if cfg.Open == nil {
 		cfg.Open = openKmsg
 	}
-	if cfg.Retry == 0 {
-		cfg.Retry = time.Second
-	}
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
 	}
 	var errs []error
 	if cfg.OnKill == nil {
 		errs = append(errs, errors.New("OOMConfig.OnKill is required"))
-	}
-	if cfg.Retry < 0 {
-		errs = append(errs, fmt.Errorf("field OOMConfig.Retry is %v; want a positive duration", cfg.Retry))
 	}
 	met, err := newMetrics(cfg.Metrics)
 	if err := errors.Join(append(errs, err)...); err != nil {
@@ -99,7 +93,7 @@ func New(cfg Config) (*Watcher, error) {
 // Run watches until ctx ends and returns nil when every goroutine has ended.
 // It may be called once.
 func (m *Watcher) Run(ctx context.Context) error {
-	wait := retry.Backoff{First: m.cfg.Retry, Max: longest * m.cfg.Retry}
+	wait := retry.Backoff{First: firstRetry, Max: lastRetry}
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := m.read(ctx)

@@ -108,7 +108,7 @@ func (m *Collector) readNode(ctx context.Context, all bool) (statsapi.NodeStats,
 	n.Rlimit, err = c.rlimit()
 	errs.add("threads", err)
 	// From here on disks and the runtime are called, all within one timeout.
-	ctx, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	// The time of the question: the answer of a slow disk is from then or later.
 	at := time.Now()
@@ -192,7 +192,7 @@ type pass struct {
 // the result has no pods, because cgroups do not have the names of pods.
 func (m *Collector) readPods(ctx context.Context, all bool, node *statsapi.FsStats, want func(types.UID) bool) ([]statsapi.PodStats, error) {
 	p := &pass{m: m, all: all, cgroups: m.cgroups(), node: node, layers: map[string]*Disk{}}
-	asking, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
+	asking, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	sandboxes, err := m.cfg.Runtime.Sandboxes(asking)
 	p.errs.add("sandboxes", err)
@@ -316,7 +316,7 @@ func (p *pass) storage(ctx context.Context, pod *statsapi.PodStats, s *Sandbox, 
 	if p.m.cfg.Volumes != nil {
 		// Each pod has a timeout of its own: one hanging volume does not use up the
 		// time of the next pod.
-		asking, cancel := context.WithTimeout(ctx, p.m.cfg.Timeout)
+		asking, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
 		var err error
 		volumes, err = p.m.cfg.Volumes.Stats(asking, s.UID)
@@ -374,7 +374,7 @@ func (p *pass) container(ctx context.Context, c *Container, dir, logs string) st
 func (p *pass) layer(ctx context.Context, mountpoint string) *Disk {
 	d, ok := p.layers[mountpoint]
 	if !ok && mountpoint != "" {
-		ctx, cancel := context.WithTimeout(ctx, p.m.cfg.Timeout)
+		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
 		if disk, err := p.m.disks.ask(ctx, mountpoint); err == nil {
 			d = &disk

@@ -17,7 +17,7 @@
 // background, and no directory tree is walked. CPU, memory, swap and pressure come from
 // the files of cgroup v1 or v2, with one read for each file and request; the runtime
 // lists the containers and the sizes of their writable layers. Concurrent requests
-// share one answer, which is reused for Config.MaxAge.
+// share one answer, which is reused for a second.
 //
 // # Faults
 //

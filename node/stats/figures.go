@@ -46,9 +46,9 @@ type FilesystemDisks struct{ Node, Images, Containers *FilesystemDisk }
 
 // Disks reads the node's file systems now, each with a deadline of its own. It returns
 // the values that could be read, together with the errors of the others. If a file
-// system hangs, the call takes Config.Timeout.
+// system hangs, the call takes ten seconds.
 func (m *Collector) Disks(ctx context.Context) (FilesystemDisks, error) {
-	ctx, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var out FilesystemDisks
 	var errs failures

@@ -148,7 +148,7 @@ func (p *pass) held(ctx context.Context, uid types.UID, dir podCgroup) *held {
 	if len(dir.containers) == 0 {
 		return &held{}
 	}
-	ctx, cancel := context.WithTimeout(ctx, p.m.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return p.m.held.of(ctx, uid, func() map[string][]string {
 		c, out := p.cgroups, make(map[string][]string, len(dir.containers))

@@ -14,7 +14,7 @@ import (
 // ResourceMetrics returns a collector of the kubelet's /metrics/resource, each
 // value with its time, and container_pressure_*. A scrape shares its answer with
 // other requests. It may be registered once in a registry. A scrape takes at most
-// Config.Timeout.
+// ten seconds.
 func (m *Collector) ResourceMetrics() prometheus.Collector {
 	return &resourceCollector{m: m, d: newDescs()}
 }
@@ -72,7 +72,7 @@ func (r *resourceCollector) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (r *resourceCollector) Collect(ch chan<- prometheus.Metric) {
 	// A collector gets no context from the scrape.
-	ctx, cancel := context.WithTimeout(context.Background(), r.m.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	s, err := r.m.CPUAndMemory(ctx)
 	// Partial answers are shown, with the failure beside them.
@@ -171,7 +171,7 @@ func (e emitter) pressures(d *descs, c *statsapi.ContainerStats, labels []string
 
 // VolumeMetrics returns a collector of kubelet_volume_stats_*, for volumes with a
 // claim. A claim of several pods is sent once. A scrape takes at most
-// Config.Timeout.
+// ten seconds.
 func (m *Collector) VolumeMetrics() prometheus.Collector {
 	v := &volumeMetrics{m: m}
 	for _, what := range []string{"capacity_bytes", "available_bytes", "used_bytes", "inodes", "inodes_free", "inodes_used"} {
@@ -195,7 +195,7 @@ func (v *volumeMetrics) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (v *volumeMetrics) Collect(ch chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), v.m.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	s, _ := v.m.Summary(ctx) // resource_scrape_error reports an error
 	if s == nil {
@@ -220,7 +220,7 @@ func (v *volumeMetrics) Collect(ch chan<- prometheus.Metric) {
 }
 
 // LogMetrics returns a collector of kubelet_container_log_filesystem_used_bytes, for containers
-// with logs in Config.LogDir. The size is from the last summary, which may be Config.MaxAge old.
+// with logs in Config.LogDir. The size is from the last summary, which may be a second old.
 func (m *Collector) LogMetrics() prometheus.Collector {
 	return &logMetrics{m, prometheus.NewDesc("kubelet_container_log_filesystem_used_bytes",
 		"What a container's logs take of their file system.", []string{"uid", "namespace", "pod", "container"}, nil)}
@@ -236,7 +236,7 @@ func (l *logMetrics) Describe(ch chan<- *prometheus.Desc) { ch <- l.used }
 
 // Collect implements prometheus.Collector.
 func (l *logMetrics) Collect(ch chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), l.m.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	s, _ := l.m.Summary(ctx) // resource_scrape_error reports an error
 	if s == nil {

@@ -11,7 +11,7 @@ import (
 )
 
 // Runtime has the values that only the container runtime knows. Calls must end with
-// ctx, which has a deadline of Config.Timeout. Lists may be in any order.
+// ctx, which has a deadline of ten seconds. Lists may be in any order.
 type Runtime interface {
 	// Sandboxes lists all pod sandboxes, including those that are not running.
 	Sandboxes(ctx context.Context) ([]Sandbox, error)

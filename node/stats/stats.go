@@ -34,17 +34,18 @@ type Config struct {
 	// /var/log/pods
 	LogDir string
 
-	// MaxAge is the maximum age of an answer of Summary; 1s
-	MaxAge time.Duration
-	// Timeout limits one scrape. Each call to the runtime, to a volume or a file
-	// system has the same limit; 10s
-	Timeout time.Duration
-
 	Cgroups fs.FS                      // /sys/fs/cgroup
 	Proc    fs.FS                      // /proc
 	Root    fs.FS                      // /, for logs and files of pods
 	Statfs  func(string) (Disk, error) // Statfs; it may hang
 }
+
+const (
+	// maxAge is the maximum age of an answer of Summary.
+	maxAge = time.Second
+	// timeout limits one scrape, and each call to the runtime, to a volume or a file system.
+	timeout = 10 * time.Second
+)
 
 // noCgroup is the PodsCgroup of a node without one. The empty string means the
 // default.
@@ -60,12 +61,6 @@ func (c Config) withDefaults() Config {
 		if *s.field == "" {
 			*s.field = s.def
 		}
-	}
-	if c.MaxAge == 0 {
-		c.MaxAge = time.Second
-	}
-	if c.Timeout == 0 {
-		c.Timeout = 10 * time.Second
 	}
 	for _, f := range []struct {
 		field *fs.FS
@@ -107,11 +102,6 @@ func New(cfg Config) (*Collector, error) {
 	if cfg.Runtime == nil {
 		errs = append(errs, errors.New("StatsConfig.Runtime is required"))
 	}
-	for name, d := range map[string]time.Duration{"MaxAge": cfg.MaxAge, "Timeout": cfg.Timeout} {
-		if d < 0 {
-			errs = append(errs, fmt.Errorf("field StatsConfig.%s is %v; want a positive duration", name, d))
-		}
-	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("stats: %w", err)
 	}
@@ -124,12 +114,12 @@ func New(cfg Config) (*Collector, error) {
 
 func (m *Collector) cgroups() cgroups { return cgroups{m.kernel} }
 
-// Summary returns all statistics, at most MaxAge old. The error joins all failures; the
+// Summary returns all statistics, at most a second old. The error joins all failures; the
 // result then has the values that could be read. The result is nil only if ctx ended.
 // Summary blocks on files, the runtime and volumes, or on a call of another goroutine
 // whose answer it shares.
 func (m *Collector) Summary(ctx context.Context) (*statsapi.Summary, error) {
-	return m.full.get(ctx, time.Now().Add(-m.cfg.MaxAge), m.summary)
+	return m.full.get(ctx, time.Now().Add(-maxAge), m.summary)
 }
 
 // Fresh returns a Summary that was read entirely after the call. Concurrent callers
@@ -142,7 +132,7 @@ func (m *Collector) Fresh(ctx context.Context) (*statsapi.Summary, error) {
 // only lists at the runtime, unless cgroups of containers cannot be found. Errors
 // are as in Summary.
 func (m *Collector) CPUAndMemory(ctx context.Context) (*statsapi.Summary, error) {
-	return m.small.get(ctx, time.Now().Add(-m.cfg.MaxAge), m.smallSummary)
+	return m.small.get(ctx, time.Now().Add(-maxAge), m.smallSummary)
 }
 
 // Node returns the node's part of a Summary, read entirely after the call: a few

@@ -175,17 +175,17 @@ var (
 )
 
 // runtimeErr returns the problem of a runtime: the age of its last good answer, the failures of
-// health checks, and its own condition. grace is Config.RuntimeGrace. A runtime that has answered
-// once has the whole grace period. A runtime that has never answered has none, since no pods were
+// health checks, and its own condition. A runtime that has answered
+// once has the whole runtimeGrace. A runtime that has never answered has none, since no pods were
 // started. condition is the runtime's text, or "" if its condition is met.
-func runtimeErr(lastGood, now time.Time, grace time.Duration, unhealthy []string, condition string) error {
+func runtimeErr(lastGood, now time.Time, unhealthy []string, condition string) error {
 	var texts []string
 	switch {
 	case lastGood.IsZero():
 		texts = append(texts, errNeverSeen.Error())
 	// At exactly the grace period the runtime counts as down: pollWait schedules the next check for
 	// that moment.
-	case now.Sub(lastGood) >= grace:
+	case now.Sub(lastGood) >= runtimeGrace:
 		texts = append(texts, errRuntimeDown.Error())
 	}
 	texts = append(texts, unhealthy...)

@@ -143,7 +143,7 @@ func TestRuntimeErr(t *testing.T) {
 		{"sick", now, []string{"PLEG is not healthy: x"}, "", "PLEG is not healthy: x"},
 		{"all", now.Add(-time.Hour), []string{"PLEG is not healthy: x"}, "RuntimeReady=false", "[container runtime is down, PLEG is not healthy: x, RuntimeReady=false]"},
 	} {
-		err := runtimeErr(tc.lastGood, now, 30*time.Second, tc.unhealthy, tc.condition)
+		err := runtimeErr(tc.lastGood, now, tc.unhealthy, tc.condition)
 		if text := ""; err != nil && err.Error() != tc.want || err == nil && tc.want != text {
 			t.Errorf("%s: got %v, want %q", tc.name, err, tc.want)
 		}

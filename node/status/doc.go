@@ -28,7 +28,7 @@
 // Fill makes no call and never waits. A machine, a name server or a runtime that
 // hangs has a deadline of 5 or 10 s, and the last values are used meanwhile. A
 // runtime that does not answer is called each second; the node is not ready after
-// Config.RuntimeGrace without an answer, and ready again within a second of the
+// 30 s without an answer, and ready again within a second of the
 // next one. An error of one input does not affect the others.
 //
 // Tier: beta.

@@ -10,15 +10,16 @@ import (
 )
 
 // Intervals of calls to the runtime: 5 s, as in the kubelet, and shorter ones until the
-// runtime answers. pollTimeout limits one call. defaultRuntimeGrace has the kubelet's
-// value.
+// runtime answers. pollTimeout limits one call. runtimeGrace is how long a runtime may give no
+// answer before the node is not ready, as in the kubelet. It is longer than a restart of the
+// runtime, since all pods of a node count as not ready while the node is not ready.
 const (
-	pollEvery           = 5 * time.Second
-	pollLost            = time.Second
-	pollStart           = 250 * time.Millisecond
-	startPatience       = 2 * time.Minute
-	pollTimeout         = 10 * time.Second
-	defaultRuntimeGrace = 30 * time.Second
+	pollEvery     = 5 * time.Second
+	pollLost      = time.Second
+	pollStart     = 250 * time.Millisecond
+	startPatience = 2 * time.Minute
+	pollTimeout   = 10 * time.Second
+	runtimeGrace  = 30 * time.Second
 )
 
 // pollWait returns the time to the next call of the runtime. At boot the runtime often starts
@@ -70,7 +71,7 @@ func (m *Manager) watchRuntime(ctx context.Context, first chan<- struct{}) {
 		everWell = everWell || well
 		var toGrace time.Duration
 		if !good.IsZero() {
-			toGrace = m.cfg.RuntimeGrace - time.Since(good)
+			toGrace = runtimeGrace - time.Since(good)
 		}
 		select {
 		case <-ctx.Done():

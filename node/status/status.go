@@ -89,11 +89,6 @@ type Config struct {
 	Warnings func() []string                      // if nil, there are no warnings
 	Checks   []Check                              // their errors are problems of the runtime, which make the node not ready
 
-	// RuntimeGrace is how long a runtime may give no answer before the node is not ready. The
-	// default is 30 s, as in the kubelet. It must be longer than a restart of the runtime, since
-	// all pods of a node count as not ready while the node is not ready.
-	RuntimeGrace time.Duration
-
 	Log *zap.Logger // if nil, nothing is logged
 }
 
@@ -164,15 +159,9 @@ func New(cfg Config) (*Manager, error) {
 	if cfg.MaxImages < -1 {
 		errs = append(errs, fmt.Errorf("field StatusConfig.MaxImages: %d: must be -1 (all) or more", cfg.MaxImages))
 	}
-	if cfg.RuntimeGrace < 0 {
-		errs = append(errs, fmt.Errorf("field StatusConfig.RuntimeGrace: %v: must not be negative", cfg.RuntimeGrace))
-	}
 	errs = append(errs, checkNodeIPs(cfg.NodeIPs, joinAddrs(cfg.NodeIPs)))
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("node status: %w", err)
-	}
-	if cfg.RuntimeGrace == 0 {
-		cfg.RuntimeGrace = defaultRuntimeGrace
 	}
 	if cfg.Network == nil {
 		cfg.Network = Host{}
@@ -242,25 +231,10 @@ func (m *Manager) Reported() {
 	m.seen = m.pending
 }
 
-// NetworkErr returns why pods without host network cannot start, or nil. Until the
-// runtime's first answer it returns an error.
-func (m *Manager) NetworkErr() error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.network
-}
-
-// RuntimeErr returns the problem of the runtime, or nil.
-func (m *Manager) RuntimeErr() error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.runtimeErr()
-}
-
 // runtimeErr returns the runtime's current error, which depends on the time since its last
 // answer. The caller holds m.mu.
 func (m *Manager) runtimeErr() error {
-	return runtimeErr(m.lastGood, time.Now(), m.cfg.RuntimeGrace, m.unwell, m.runtime.NotReady)
+	return runtimeErr(m.lastGood, time.Now(), m.unwell, m.runtime.NotReady)
 }
 
 // inputs returns the current inputs. The functions of Config are called first,
@@ -300,7 +274,7 @@ func (m *Manager) inputs() Inputs {
 	in.Handlers, in.Features = m.runtime.Handlers, m.runtime.Features
 	in.Problems.Runtime, in.Problems.Network = m.runtimeErr(), m.network
 	in.Problems.Beginning = len(m.unwell) > 0 && time.Since(m.began) < beginning &&
-		runtimeErr(m.lastGood, time.Now(), m.cfg.RuntimeGrace, nil, m.runtime.NotReady) == nil
+		runtimeErr(m.lastGood, time.Now(), nil, m.runtime.NotReady) == nil
 	return in
 }
 

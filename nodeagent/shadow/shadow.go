@@ -48,18 +48,19 @@ type Config struct {
 	// Runtime is the runtime of the other agent.
 	Runtime cri.ReadRuntime
 	// Pods returns the pods of the node with the statuses that the other agent has published. The
-	// caller must not change them afterwards. It is called once a Period.
+	// caller must not change them afterwards. It is called once a second.
 	Pods func(ctx context.Context) ([]*v1.Pod, error)
 	// Record gets the entries. It must not block.
 	Record func(record.Entry)
 	// Backoff delays the restarts of containers. The default is [podruntime.DoublingBackoff], the
 	// kubelet's policy.
 	Backoff podruntime.Backoff
-	// Period is the interval at which the pods and the runtime are read. The default is 1 s.
-	Period time.Duration
 
 	Log *zap.Logger // if nil, nothing is logged
 }
+
+// period is the interval at which the pods and the runtime are read.
+const period = time.Second
 
 // Run reads the pods and the runtime once a period until ctx ends, and then returns nil. A failed
 // read is repeated after a period. Of failures in a row only the first one is logged.
@@ -70,14 +71,11 @@ func Run(ctx context.Context, cfg Config) error {
 	if cfg.Backoff == nil {
 		cfg.Backoff = podruntime.DoublingBackoff{}
 	}
-	if cfg.Period <= 0 {
-		cfg.Period = time.Second
-	}
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
 	}
 	s := &shadow{cfg: cfg, reader: cri.NewReader(cfg.Runtime), pods: map[types.UID]*seen{}}
-	tick := time.NewTicker(cfg.Period)
+	tick := time.NewTicker(period)
 	defer tick.Stop()
 	failing := false
 	for {

@@ -30,23 +30,21 @@ type HTTP struct {
 // compression.
 type Client struct{ transport *http.Transport }
 
+// idleTimeout is how long an idle connection is kept.
+const idleTimeout = 90 * time.Second
+
 // ClientConfig configures a [Client].
 type ClientConfig struct {
 	// KeepAlive reuses connections between checks. That is cheaper, but a server
 	// that accepts no new connections passes. At most one idle connection for each
-	// server is kept for IdleTimeout.
+	// server is kept for 90 s.
 	KeepAlive bool
-	// IdleTimeout is the timeout of an idle connection. The default is 90 s.
-	IdleTimeout time.Duration
 	// Graceful closes connections with a FIN instead of a reset.
 	Graceful bool
 }
 
 // NewClient returns a Client.
 func NewClient(cfg ClientConfig) *Client {
-	if cfg.IdleTimeout == 0 {
-		cfg.IdleTimeout = 90 * time.Second
-	}
 	return &Client{transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
 			return Dial(ctx, addr, cfg.Graceful)
@@ -55,7 +53,7 @@ func NewClient(cfg ClientConfig) *Client {
 		DisableKeepAlives:      !cfg.KeepAlive,
 		DisableCompression:     true,
 		MaxIdleConnsPerHost:    1,
-		IdleConnTimeout:        cfg.IdleTimeout,
+		IdleConnTimeout:        idleTimeout,
 		MaxResponseHeaderBytes: 64 << 10,
 	}}
 }

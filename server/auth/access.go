@@ -30,8 +30,6 @@ type AccessConfig struct {
 	Reviewer AccessReviewer
 	AllowTTL time.Duration // how long an allowed answer is cached; the default is 5 min, as in the kubelet
 	DenyTTL  time.Duration // how long a denied answer is cached; the default is 30 s, as in the kubelet
-	Size     int           // limit of cached answers, for allowed and for denied ones; the default is 4096
-	Timeout  time.Duration // of one review, including retries; the default is 15 s
 }
 
 // Limits of requests that wait for access reviews, in total and per user. The requests come from
@@ -41,28 +39,32 @@ const (
 	accessWaitingUser = 256
 )
 
+const (
+	// accessAnswers is the limit of cached answers, for allowed and for denied ones.
+	accessAnswers = 4096
+	// accessTimeout limits one review, including retries.
+	accessTimeout = 15 * time.Second
+)
+
 // Access authorizes by the decision of an API server. If 1024 requests wait for a decision, or
 // 256 of one user, further ones get an [ErrBusy].
 func Access(c AccessConfig) Authorizer {
 	for _, d := range []struct {
 		field *time.Duration
 		def   time.Duration
-	}{{&c.AllowTTL, 5 * time.Minute}, {&c.DenyTTL, 30 * time.Second}, {&c.Timeout, 15 * time.Second}} {
+	}{{&c.AllowTTL, 5 * time.Minute}, {&c.DenyTTL, 30 * time.Second}} {
 		if *d.field == 0 {
 			*d.field = d.def
 		}
 	}
-	if c.Size == 0 {
-		c.Size = 4096
-	}
-	known := newCache[[sha256.Size]byte, decision](bounds{yes: c.Size, no: c.Size, waiting: accessWaiting, one: accessWaitingUser})
+	known := newCache[[sha256.Size]byte, decision](bounds{yes: accessAnswers, no: accessAnswers, waiting: accessWaiting, one: accessWaitingUser})
 	return AuthorizerFunc(func(ctx context.Context, a Attributes) (bool, string, error) {
 		spec := specOf(a)
 		key, err := json.Marshal(spec) // sorts the keys of maps
 		if err != nil {
 			return false, "", err
 		}
-		d, err := known.get(ctx, spec.User, sha256.Sum256(key), c.Timeout, func(ctx context.Context) (verdict[decision], error) {
+		d, err := known.get(ctx, spec.User, sha256.Sum256(key), accessTimeout, func(ctx context.Context) (verdict[decision], error) {
 			d, err := c.review(ctx, spec)
 			if d.allowed {
 				return verdict[decision]{d, true, c.AllowTTL}, err

@@ -36,8 +36,10 @@ type TokensConfig struct {
 	TTL       time.Duration // how long an answer is cached; the default is 2 min, as in the kubelet
 	Size      int           // limit of cached valid tokens; for invalid ones it is a quarter of this; the default is 4096
 	Audiences []string      // accepted audiences of the token; if nil, the API server's own audience
-	Timeout   time.Duration // of one review; the default is 10 s
 }
+
+// tokenTimeout limits one review.
+const tokenTimeout = 10 * time.Second
 
 // errToken is the error for an invalid token.
 var errToken = errors.New("bearer token: not valid")
@@ -63,9 +65,6 @@ func Tokens(c TokensConfig) Authenticator {
 	if c.Size == 0 {
 		c.Size = 4096
 	}
-	if c.Timeout == 0 {
-		c.Timeout = 10 * time.Second
-	}
 	known := newCache[[sha256.Size]byte, *User](bounds{yes: c.Size, no: max(1, c.Size/4), waiting: tokensWaiting, one: tokensWaitingHost})
 	return AuthenticatorFunc(func(r *http.Request) (*User, error) {
 		token := bearer(r)
@@ -75,7 +74,7 @@ func Tokens(c TokensConfig) Authenticator {
 		if len(token) > maxToken {
 			return nil, fmt.Errorf("bearer token: %d bytes; want at most %d", len(token), maxToken)
 		}
-		u, err := known.get(r.Context(), source.Of(r.RemoteAddr), sha256.Sum256([]byte(token)), c.Timeout, func(ctx context.Context) (verdict[*User], error) {
+		u, err := known.get(r.Context(), source.Of(r.RemoteAddr), sha256.Sum256([]byte(token)), tokenTimeout, func(ctx context.Context) (verdict[*User], error) {
 			u, err := c.review(ctx, token)
 			return verdict[*User]{u, u != nil, c.TTL}, err
 		})
