@@ -72,26 +72,3 @@ func (d *driver) anywhere(ctx context.Context, cgroup string) bool {
 		return !gone(err)
 	})
 }
-
-// ReduceCPU gives the pod the smallest CPU share. It is for a pod whose containers
-// have ended and whose cgroup is kept for the memory that is still charged to it,
-// such as that of emptyDir volumes on tmpfs: if the cgroup were removed first, that
-// memory would be charged to the parent. The kubelet does the same.
-func (m *Manager) ReduceCPU(ctx context.Context, uid types.UID) error {
-	d, cgroup, err := m.locate(ctx, uid)
-	if err != nil || d == nil {
-		return err
-	}
-	e, release, err := m.hold(ctx, uid)
-	if err != nil {
-		return err
-	}
-	defer release()
-	defer m.timed("update")()
-	least := Resources{CPUShares: ptr(uint64(minShares))}
-	if e.applied != nil {
-		// Otherwise Ensure would restore the share.
-		e.applied = ptr(e.applied.with(least))
-	}
-	return d.apply(ctx, cgroup, least)
-}

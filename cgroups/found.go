@@ -24,17 +24,6 @@ func (m *Manager) Exists(ctx context.Context, uid types.UID) error {
 	return d.exists(ctx, cgroup)
 }
 
-// Pids returns the processes in the pod's cgroup and below it, ascending; those of
-// the containers are included. The list is a snapshot: processes start and end
-// while it is read.
-func (m *Manager) Pids(ctx context.Context, uid types.UID) ([]int, error) {
-	d, cgroup, err := m.locate(ctx, uid)
-	if err != nil || d == nil {
-		return nil, err
-	}
-	return d.pids(ctx, cgroup)
-}
-
 // locate searches for the pod's cgroup by UID in all tiers: callers may have no
 // spec that tells the class. With Config.NoPodCgroups it returns a nil driver and
 // no error; callers must check for that.

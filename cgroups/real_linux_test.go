@@ -162,8 +162,8 @@ func TestRealPod(t *testing.T) {
 		}
 	}
 	_, pid := start(t, d, container, "sleep")
-	if pids, err := m.Pids(ctx, p.UID); len(pids) != 1 || pids[0] != pid || err != nil {
-		t.Errorf("Pids = %v, %v, want %d", pids, err, pid)
+	if pids, err := d.pids(ctx, cgroup); len(pids) != 1 || pids[0] != pid || err != nil {
+		t.Errorf("pids = %v, %v, want %d", pids, err, pid)
 	}
 	s, err := m.Stats(ctx, p.UID)
 	if err != nil || s.Pids < 1 || s.Memory.Limit != 128<<20 || s.Memory.WorkingSet > s.Memory.Usage {

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/internal/kernel"
@@ -74,32 +73,6 @@ func (m *Manager) Stats(ctx context.Context, uid types.UID) (Stats, error) {
 	}
 	if d == nil {
 		return Stats{}, fmt.Errorf("cgroup of pod %s: %w", uid, ErrUnsupported)
-	}
-	return d.stats(ctx, cgroup)
-}
-
-// TierStats reads the usage of all pods of a class. For the class Guaranteed it reads the usage
-// of all pods together.
-func (m *Manager) TierStats(ctx context.Context, class v1.PodQOSClass) (Stats, error) {
-	return m.statsAt(ctx, m.tree.tier(class))
-}
-
-// StatsOf reads the usage of any cgroup by name; the root has the usage of the
-// machine.
-func (m *Manager) StatsOf(ctx context.Context, n Name) (Stats, error) { return m.statsAt(ctx, n) }
-
-// statsAt reads a cgroup by name, in the form of the configured driver.
-func (m *Manager) statsAt(ctx context.Context, n Name) (Stats, error) {
-	if m.cfg.NoPodCgroups {
-		return Stats{}, fmt.Errorf("cgroup %s: %w", n.Cgroupfs(), ErrUnsupported)
-	}
-	d, err := m.start(ctx)
-	if err != nil {
-		return Stats{}, err
-	}
-	cgroup, err := m.literal(n)
-	if err != nil {
-		return Stats{}, err
 	}
 	return d.stats(ctx, cgroup)
 }

@@ -100,9 +100,6 @@ type ResizeError struct {
 // Reason returns the reason of the pod's condition PodResizePending.
 func (*ResizeError) Reason() string { return "Infeasible" }
 
-// Detail returns the value of the kubelet's metric label reason_detail.
-func (*ResizeError) Detail() string { return "guaranteed_pod_cpu_manager_static_policy" }
-
 func (e *ResizeError) Error() string {
 	return fmt.Sprintf("container %q: CPU %dm to %dm: %s", e.Container, e.From, e.To, e.Why)
 }

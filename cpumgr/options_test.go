@@ -89,7 +89,7 @@ func TestNewStatic(t *testing.T) {
 				}
 				return
 			}
-			if err != nil || p.Reserved().String() != tc.reserved || p.Allocatable().String() != tc.free {
+			if err != nil || p.reserved.String() != tc.reserved || p.Allocatable().String() != tc.free {
 				t.Errorf("%v, %v", p, err)
 			}
 		})

@@ -96,9 +96,6 @@ func (p *Static) pool() numa.CPUSet {
 	return p.l.all
 }
 
-// Reserved returns the CPUs that are never allocated to a container.
-func (p *Static) Reserved() numa.CPUSet { return p.reserved }
-
 // Allocatable returns the CPUs that are not reserved.
 func (p *Static) Allocatable() numa.CPUSet { return p.l.all.Minus(p.reserved) }
 

@@ -92,18 +92,6 @@ func TestComesBackAfterTheRuntime(t *testing.T) {
 	}
 }
 
-func TestDiscover(t *testing.T) {
-	rt := critest.New()
-	f, err := rt.Client(t).Discover(t.Context())
-	if err != nil || f.Name != "critest" || f.CgroupDriver != "cgroupfs" || !f.EventStream || f.PodStats || !f.Ready || !f.NetworkReady {
-		t.Errorf("features %+v, %v", f, err)
-	}
-	rt.NoEvents()
-	if f, err := rt.Client(t).Discover(t.Context()); err != nil || f.EventStream {
-		t.Errorf("features %+v, %v", f, err)
-	}
-}
-
 // addPod makes a pod of one container.
 func addPod(t testing.TB, rt *critest.Runtime, uid string, args ...string) (sandbox, container string) {
 	t.Helper()

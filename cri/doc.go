@@ -10,7 +10,7 @@
 //		return err
 //	}
 //	defer c.Close(ctx)
-//	features, err := c.Discover(ctx)
+//	version, err := c.Version(ctx, "v1")
 //
 // A [Reader] converts the runtime's answers to the plain values of package cri/observed: the list
 // of all pods, one pod with all details, and the event stream. With [Reader.Noting] it records what

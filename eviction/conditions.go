@@ -96,22 +96,6 @@ func (m *Manager) Conditions() []v1.NodeCondition {
 	return out
 }
 
-// Taints returns the taints for the conditions that are true. In a cluster the control plane
-// sets them.
-func (m *Manager) Taints() []v1.Taint {
-	var out []v1.Taint
-	for _, l := range m.on() {
-		if l.own != nil {
-			if l.own.Taint != nil {
-				out = append(out, *l.own.Taint)
-			}
-		} else if t, ok := rank.Taint(l.condition); ok {
-			out = append(out, t)
-		}
-	}
-	return out
-}
-
 // on returns the lanes whose conditions are true.
 func (m *Manager) on() []*lane {
 	m.mu.Lock()

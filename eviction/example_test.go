@@ -81,10 +81,10 @@ func ExampleManager() {
 	for _, c := range m.Decisions()[0].Considered {
 		fmt.Printf("%s: %d of %d MiB, %s\n", c.Pod.Name, c.Used/mi, c.Request/mi, c.Verdict)
 	}
-	fmt.Println(m.Admit(&v1.Pod{}).Reason, m.Taints()[0].Key)
+	fmt.Println(m.Admit(&v1.Pod{}).Reason)
 	// Output:
 	// batch was evicted
 	// batch: 400 of 100 MiB, chosen
 	// web: 550 of 600 MiB, within its request
-	// Evicted node.kubernetes.io/memory-pressure
+	// Evicted
 }

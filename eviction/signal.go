@@ -21,9 +21,6 @@ type Signal struct {
 	// Condition is the node condition that is true while the signal is low. Nothing else may set
 	// it.
 	Condition v1.NodeConditionType
-	// Taint is added to [Manager.Taints] while the condition is true. If Taint is nil, none is
-	// added.
-	Taint *v1.Taint
 	// Read returns the available amount, in any unit, with the rules of [Stats].
 	Read func(ctx context.Context) (rank.Observation, error)
 	// Usage returns the usage of the pods. A missing pod has no figure. If Usage is nil, no

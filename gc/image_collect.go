@@ -87,14 +87,6 @@ func (m *ImageCollector) Explain(ctx context.Context) (ImageReport, error) {
 	return m.round(ctx, func(r *round) { r.lookAtDisk(ctx) })
 }
 
-// Last returns the report of the last pass. Its field At is zero if there was no pass. The report
-// is shared: do not change it.
-func (m *ImageCollector) Last() ImageReport {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.last
-}
-
 // round makes a pass: it lists and judges the images, then calls act.
 func (m *ImageCollector) round(ctx context.Context, act func(*round)) (ImageReport, error) {
 	select {
@@ -372,7 +364,6 @@ func (r *round) finish(ctx context.Context) {
 		// All remaining images, including used ones: Prune removes the records of all others.
 		present = append(present, o.Image.ID)
 	}
-	m.last = r.ImageReport
 	m.mu.Unlock()
 	m.met.show(r.Images)
 	if err := m.remember(); err != nil {

@@ -150,7 +150,6 @@ type ImageCollector struct {
 	// mu guards the fields below, which Hold.Release and Last use during a pass.
 	mu      sync.Mutex
 	history history
-	last    ImageReport
 }
 
 // NewImageCollector checks cfg and returns a collector, which Run starts. The error names every

@@ -467,8 +467,8 @@ func TestRunThatOnlyLooks(t *testing.T) {
 		if err := m.Run(ctx); err != nil || s.gone() != "" {
 			t.Errorf("removed%s, %v", s.gone(), err)
 		}
-		if rep := m.Last(); len(rep.Images) != 1 || time.Since(rep.Images[0].FirstSeen) != time.Hour {
-			t.Errorf("last look %+v", rep)
+		if rep, err := m.Explain(t.Context()); err != nil || len(rep.Images) != 1 || time.Since(rep.Images[0].FirstSeen) != time.Hour {
+			t.Errorf("last look %+v, %v", rep, err)
 		}
 	})
 }

@@ -122,7 +122,6 @@ type Credentials struct {
 	mu       sync.Mutex
 	pair     *tls.Certificate
 	at       time.Time // when pair has to be replaced
-	healthy  bool      // whether the API server was healthy at the last request
 	unstored [2][]byte // a pair that is not stored yet
 	closing  time.Time // when CloseConnections has to be called; zero: never
 	started  bool
@@ -150,7 +149,7 @@ func NewCredentials(cfg CredentialsConfig) (*Credentials, error) {
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
 	}
-	m := &Credentials{cfg: cfg, changed: make(chan struct{}, 1), first: make(chan struct{}), healthy: true}
+	m := &Credentials{cfg: cfg, changed: make(chan struct{}, 1), first: make(chan struct{})}
 	met, err := newCertificateMetrics(cfg.Metrics, cfg.Purpose, m.ttl)
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return nil, fmt.Errorf("credentials: %w", err)
@@ -181,14 +180,6 @@ func (m *Credentials) Current() *tls.Certificate {
 // Ready returns a channel that is closed when there is a certificate.
 func (m *Credentials) Ready() <-chan struct{} { return m.first }
 
-// ServerHealthy reports whether the API server answered the last request, possibly
-// with a refusal.
-func (m *Credentials) ServerHealthy() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.healthy
-}
-
 // ClientCertificate is for kubeapi.Config.Certificate. Without a certificate it
 // returns [ErrNoClientCertificate].
 func (m *Credentials) ClientCertificate() (*tls.Certificate, error) {
@@ -201,18 +192,6 @@ func (m *Credentials) ClientCertificate() (*tls.Certificate, error) {
 // ErrNoClientCertificate is the error of calls while there is no client certificate.
 // Such calls are not sent to the server, where they would be anonymous.
 var ErrNoClientCertificate = errors.New("no client certificate yet")
-
-// ErrNoServingCertificate is returned to clients while there is no serving
-// certificate.
-var ErrNoServingCertificate = errors.New("no serving certificate available for the kubelet")
-
-// ServerCertificate is for tls.Config.GetCertificate.
-func (m *Credentials) ServerCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	if c := m.Current(); c != nil {
-		return c, nil
-	}
-	return nil, ErrNoServingCertificate
-}
 
 // TemplateChanged reports that the result of CredentialsConfig.Template may have
 // changed.
@@ -321,9 +300,6 @@ func (m *Credentials) rotate(ctx context.Context) {
 			return
 		}
 		m.met.failed()
-		m.mu.Lock()
-		m.healthy = serverHealthy(err)
-		m.mu.Unlock()
 		if text := err.Error(); text != told {
 			told = text
 			m.cfg.Log.Error("failed to get certificate, trying again", zap.String("signer", m.cfg.Purpose.signer()), zap.Bool("bootstrap", bootstrap), zap.Error(err))
@@ -347,11 +323,6 @@ func retryWait(try int, err error) time.Duration {
 		wait.Max = refusedWait
 	}
 	return retry.Jitter(wait.After(try+1), 0.1)
-}
-
-// serverHealthy reports whether an error is the answer of a working server.
-func serverHealthy(err error) bool {
-	return err == nil || apierrors.IsUnauthorized(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err)
 }
 
 // asBootstrap reports whether the next request uses the bootstrap credentials. It does if there
@@ -401,7 +372,7 @@ func (m *Credentials) request(ctx context.Context, t *x509.CertificateRequest, b
 		return fmt.Errorf("the signed certificate is not the requested one: %w", err)
 	}
 	m.mu.Lock()
-	m.healthy, m.unstored = true, [2][]byte{certPEM, keyPEM}
+	m.unstored = [2][]byte{certPEM, keyPEM}
 	m.mu.Unlock()
 	m.asked = nil
 	m.storeAgain()

@@ -11,8 +11,6 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 func TestDeadline(t *testing.T) {
@@ -128,24 +126,6 @@ func TestServerTemplate(t *testing.T) {
 		}
 		if strings.Join(got.DNSNames, " ") != tc.dns || strings.Join(ips, " ") != tc.ip || got.Subject.CommonName != "system:node:n" || got.Subject.Organization[0] != "system:nodes" {
 			t.Errorf("%s: %v, %v", tc.name, got.DNSNames, ips)
-		}
-	}
-}
-
-func TestServerHealthy(t *testing.T) {
-	status := func(code int, r metav1.StatusReason) error {
-		return &apierrors.StatusError{ErrStatus: metav1.Status{Code: int32(code), Reason: r}}
-	}
-	for _, tc := range []struct {
-		err  error
-		want bool
-	}{
-		{nil, true}, {status(401, metav1.StatusReasonUnauthorized), true}, {status(404, metav1.StatusReasonNotFound), true},
-		{status(403, metav1.StatusReasonForbidden), true}, {apierrors.NewGenericServerResponse(500, "get", v1.Resource("x"), "", "", 0, true), false},
-		{errors.New("refused"), false},
-	} {
-		if serverHealthy(tc.err) != tc.want {
-			t.Errorf("%v: want %t", tc.err, tc.want)
 		}
 	}
 }

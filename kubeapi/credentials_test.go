@@ -157,13 +157,13 @@ func TestServerAway(t *testing.T) {
 		first := m.Current()
 		srv.Stop()
 		time.Sleep(110 * time.Hour) // it has expired meanwhile
-		if m.Current() != first || m.ServerHealthy() {
-			t.Errorf("got %v, healthy %t", m.Current(), m.ServerHealthy())
+		if m.Current() != first {
+			t.Errorf("got %v", m.Current())
 		}
 		current(t, s, "edge-1")
 		srv.Start()
 		time.Sleep(2 * time.Minute)
-		if m.Current() == first || !m.ServerHealthy() {
+		if m.Current() == first {
 			t.Error("not replaced when the server is back")
 		}
 	})
@@ -236,8 +236,8 @@ func TestTemplateChanges(t *testing.T) {
 		if srv.Count("create", kubeapi.CSRs) != 0 {
 			t.Error("a request without a template")
 		}
-		if _, err := m.ServerCertificate(nil); !errors.Is(err, kubeapi.ErrNoServingCertificate) {
-			t.Errorf("got %v", err)
+		if c := m.Current(); c != nil {
+			t.Errorf("got %v", c)
 		}
 		set("10.0.0.1")
 		synctest.Wait()
@@ -253,9 +253,8 @@ func TestTemplateChanges(t *testing.T) {
 			a.approve(t, srv)
 			time.Sleep(time.Second)
 		}
-		c, err := m.ServerCertificate(nil)
-		if err != nil || c.Leaf.IPAddresses[0].String() != "10.0.0.2" {
-			t.Fatalf("got %+v, %v", c, err)
+		if c := m.Current(); c == nil || c.Leaf.IPAddresses[0].String() != "10.0.0.2" {
+			t.Fatalf("got %+v", c)
 		}
 		set("10.0.0.3")
 		for range 10 {

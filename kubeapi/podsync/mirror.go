@@ -182,18 +182,6 @@ func (m *Mirrors) remove(ctx context.Context, mirror *v1.Pod) error {
 	return fmt.Errorf("delete mirror %s: %w", keyOf(mirror), err)
 }
 
-// RemoveOrphans deletes those mirrors for whose names the function wanted returns
-// false. It tries all of them, and joins the errors.
-func (m *Mirrors) RemoveOrphans(ctx context.Context, mirrors []*v1.Pod, wanted func(namespace, name string) bool) error {
-	var errs []error
-	for _, p := range mirrors {
-		if !wanted(p.Namespace, p.Name) {
-			errs = append(errs, m.Remove(ctx, p))
-		}
-	}
-	return errors.Join(errs...)
-}
-
 // begin waits for other calls for a pod of that name. done must be called at the end.
 func (m *Mirrors) begin(ctx context.Context, k kubeapi.Key) (done func(), err error) {
 	for {

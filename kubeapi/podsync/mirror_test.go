@@ -134,10 +134,7 @@ func TestRemove(t *testing.T) {
 	if err := w.m.Remove(t.Context(), p); err == nil {
 		t.Error("a failure is no error")
 	}
-	if err := w.m.RemoveOrphans(t.Context(), []*v1.Pod{p}, func(string, string) bool { return true }); err != nil || w.mirror() == nil {
-		t.Errorf("removed a mirror that is wanted (%v)", err)
-	}
-	if err := w.m.RemoveOrphans(t.Context(), []*v1.Pod{p}, func(string, string) bool { return false }); err != nil || w.mirror() != nil {
+	if err := w.m.Remove(t.Context(), p); err != nil || w.mirror() != nil {
 		t.Errorf("there is still %v (%v)", w.mirror(), err)
 	}
 	if err := w.m.Remove(t.Context(), p); err != nil {
