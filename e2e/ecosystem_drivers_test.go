@@ -218,12 +218,12 @@ spec:
   serviceAccountName: virtual
   terminationGracePeriodSeconds: 2
   containers:
-  - {name: main, image: IMAGE, imagePullPolicy: Never, args: [-node, virtual], ports: [{containerPort: 10250}], readinessProbe: {tcpSocket: {port: 10250}, periodSeconds: 1}}
+  - {name: main, image: IMAGE, imagePullPolicy: Never, args: [-node, virtual, -address, $(ADDRESS)], env: [{name: ADDRESS, valueFrom: {fieldRef: {fieldPath: status.podIP}}}], ports: [{containerPort: 10250}], readinessProbe: {tcpSocket: {port: 10250}, periodSeconds: 1}}
 `))
 	s.ready("virtual")
 	defer s.do("delete", "node", "virtual")
-	out := s.runs("virtualkubelet-e2e", "-test.v", "-kubeconfig", s.kubeconfig, "-namespace", s.namespace, "-node-name", "virtual")
-	if passed := strings.Count(out, "--- PASS: TestEndToEnd/"); passed < 9 {
-		s.Errorf("%d tests passed:\n%s", passed, out)
+	out, err := s.command(s.Context(), "virtualkubelet-e2e", "-test.v", "-test.timeout=4m", "-kubeconfig", s.kubeconfig, "-namespace", s.namespace, "-node-name", "virtual").CombinedOutput()
+	if passed := strings.Count(string(out), "--- PASS: TestEndToEnd/"); err != nil || passed < 9 {
+		s.Errorf("%v, %d tests passed:\n%s", err, passed, out)
 	}
 }

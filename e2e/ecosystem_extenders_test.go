@@ -434,7 +434,7 @@ func kubeRouter(s *ecosystemRun) {
 	s.ready("asks")
 	address := s.do("get", "pod", "serves", "-o", "jsonpath={.status.podIP}")
 	reach := func() (string, error) {
-		return s.try("exec", "asks", "--", "sh", "-c", "wget -q -T 2 -O - http://"+address+":8080/ 2>/dev/null || echo not reached")
+		return s.try("exec", "asks", "--", "sh", "-c", "/bin/busybox timeout 2 wget -q -O - http://"+address+":8080/ 2>/dev/null || echo not reached")
 	}
 	s.says("a pod reaches another", reach, "served")
 	s.apply(`apiVersion: networking.k8s.io/v1

@@ -19,7 +19,7 @@ import (
 )
 
 // foreign says where a program of others comes from. One of module, checkout, own and debian is
-// set; debian beside checkout is what its build or its image needs.
+// set; debian beside module or checkout is what its build or its image needs.
 type foreign struct {
 	module   string // module and version, of the module proxy
 	checkout string // directory below $ECOSYSTEM and tag, of a program that the module proxy has not
@@ -155,7 +155,7 @@ func (p foreign) install(ctx context.Context) error {
 	if p.debian == "" {
 		return nil
 	}
-	text, err := exec.CommandContext(ctx, "sh", "-c", "dpkg -s $0 >/dev/null 2>&1 || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $0; }", p.debian).CombinedOutput()
+	text, err := exec.CommandContext(ctx, "sh", "-c", "dpkg -s $0 >/dev/null 2>&1 || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -qq -y --no-install-recommends $0; }", p.debian).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("apt-get install %s: %w: %s", p.debian, err, tail(string(text), 5))
 	}
@@ -170,7 +170,7 @@ func have(t *testing.T, name string) string {
 	if reason, err := os.ReadFile(filepath.Join(dir, name+".missing")); err == nil {
 		t.Skipf("%s: %s", name, bytes.TrimSpace(reason))
 	}
-	if p := foreignPrograms[name]; p.debian != "" && p.checkout == "" {
+	if p := foreignPrograms[name]; p.debian != "" && p.checkout == "" && p.module == "" {
 		path, err := exec.LookPath(name)
 		if err != nil {
 			t.Skip(err)

@@ -2,7 +2,7 @@
 // and what runs with podstatus. Its containers are simulated: they run until their pod is
 // deleted. Virtual Kubelet's end-to-end suite runs against it.
 //
-//	virtualkubelet -node NAME
+//	virtualkubelet -node NAME -address ADDRESS
 //
 // It uses the service account of its pod, and serves the API of a node at port 10250.
 package main
@@ -39,15 +39,16 @@ import (
 
 func main() {
 	name := flag.String("node", "virtual", "the `name` of the node")
+	address := flag.String("address", "", "the `address` of the node, at which the API server reaches port 10250")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	if err := run(ctx, *name); err != nil && ctx.Err() == nil {
+	if err := run(ctx, *name, *address); err != nil && ctx.Err() == nil {
 		log.Fatal(err)
 	}
 }
 
-func run(ctx context.Context, name string) error {
+func run(ctx context.Context, name, address string) error {
 	config, err := rest.InClusterConfig()
 	if err != nil {
 		return err
@@ -69,6 +70,8 @@ func run(ctx context.Context, name string) error {
 	n, err := nodeutil.NewNode(name, func(nodeutil.ProviderConfig) (nodeutil.Provider, node.NodeProvider, error) { return p, nil, nil },
 		nodeutil.WithClient(client), nodeutil.AttachProviderRoutes(mux), func(c *nodeutil.NodeConfig) error {
 			c.Handler = mux
+			c.NodeSpec.Status.Addresses = []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: address}}
+			c.NodeSpec.Status.DaemonEndpoints.KubeletEndpoint.Port = 10250
 			c.NodeSpec.Spec.Taints = []v1.Taint{{Key: "virtual-kubelet.io/provider", Value: "nodewright", Effect: v1.TaintEffectNoSchedule}}
 			return nil
 		}, nodeutil.WithTLSConfig(func(c *tls.Config) error {
