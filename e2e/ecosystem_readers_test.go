@@ -367,29 +367,37 @@ func k9s(s *ecosystemRun) {
 	// Without a network, the look for a newer version holds up the screen.
 	s.ok(os.WriteFile(filepath.Join(s.dir, "k9s", "config.yaml"), []byte("k9s: {skipLatestRevCheck: true}\n"), 0o600))
 	screen, keys := s.terminal("k9s", "-n", s.namespace, "--refresh", "1", "--logoless", "--splashless")
+	// press presses a key until the screen shows what it is for: k9s loses keys while it draws.
+	press := func(key, what string, words ...string) {
+		s.Helper()
+		var last time.Time
+		s.says(what, func() (string, error) {
+			if time.Since(last) > 5*time.Second {
+				keys(key)
+				last = time.Now()
+			}
+			return screen()
+		}, words...)
+	}
 	back := func() {
 		s.Helper()
 		keys(":pods", "Enter")
 		s.says("the list is back", screen, "1/1")
 	}
 	s.says("the pod is in the list", screen, "shown", "Running", "1/1")
-	keys("d")
-	s.says("the pod is described", screen, "Describe", "localhost/busybox:1")
+	press("d", "the pod is described", "Describe", "localhost/busybox:1")
 	back()
-	keys("l")
-	s.says("the log is shown", screen, "said by the pod")
+	press("l", "the log is shown", "said by the pod")
 	back()
-	keys("s")
-	s.says("there is a shell", screen, "<<K9s-Shell>>") // "Shell" alone is in the list of keys
-	keys("echo $((6*7))$(hostname)", "Enter")
+	press("s", "there is a shell", "<<K9s-Shell>>") // "Shell" alone is in the list of keys
+	keys("C-u", "echo $((6*7))$(hostname)", "Enter")
 	s.says("the shell answers", screen, "42shown")
 	keys("exit", "Enter")
 	s.says("the list is back", screen, "1/1")
 	keys(":nodes", "Enter")
 	s.says("the node is shown", screen, s.name, "Ready")
 	back()
-	keys("C-d")
-	s.says("it asks", screen, "Delete")
+	press("C-d", "it asks", "Delete?")
 	keys("Tab", "Enter")
 	s.awaits("the pod is deleted", func() error {
 		out, err := s.try("get", "pods", "-o", "name")

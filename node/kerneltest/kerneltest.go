@@ -1,9 +1,16 @@
 // Package kerneltest has Linux machines to test with: their files of /proc, /sys and cgroups, as
 // "agent record machine" wrote them, which a test can change, remove, or let hang.
 //
-//	m := kerneltest.Machine("v2")
+//	m := kerneltest.Machine("v2-numa8")
 //	m.Hang("sys/fs/cgroup/memory.stat")
 //	facts, err := status.System{Files: m}.Facts(ctx)
+//
+// The recorded machines:
+//
+//   - v1 has two CPUs, cgroups v1, and beside them an empty hierarchy of cgroups v2.
+//   - v2-no-psi is a user-mode Linux with one CPU and cgroups v2, without pressure stall information.
+//   - v2-numa8 has eight NUMA nodes of one CPU each, and huge pages of 2 MiB on all of them.
+//   - v2-arm64 is the same on arm64, without huge pages.
 //
 // A Tree is the root of a machine for what takes an fs.FS of one: node/status,
 // node/stats, numa, agent/resources.
