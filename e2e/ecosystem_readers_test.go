@@ -397,7 +397,7 @@ func k9s(s *ecosystemRun) {
 	keys(":nodes", "Enter")
 	s.says("the node is shown", screen, s.name, "Ready")
 	back()
-	press("C-d", "it asks", "Delete?")
+	press("C-d", "it asks", "Propagation")
 	keys("Tab", "Enter")
 	s.awaits("the pod is deleted", func() error {
 		out, err := s.try("get", "pods", "-o", "name")
