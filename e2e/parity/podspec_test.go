@@ -14,11 +14,20 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// places are where the sources of nodewright name a field, as x.Field or Field: in a
+// places are where the sources of nodewright, and of a library that it calls, name a field, as x.Field or Field: in a
 // literal, by its name: the first place for each.
 func places(t *testing.T) map[string]string {
 	t.Helper()
-	root, out := sources(t, "github.com/nodewright/nodewright"), map[string]string{}
+	out := map[string]string{}
+	for _, module := range []string{"github.com/nodewright/nodewright", "k8s.io/csi-translation-lib"} { // the library reads sources of volumes
+		namesOf(t, sources(t, module), out)
+	}
+	return out
+}
+
+// namesOf adds the names that the sources below root use to out, each with a file.
+func namesOf(t *testing.T, root string, out map[string]string) {
+	t.Helper()
 	set := token.NewFileSet()
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		switch {
@@ -57,7 +66,6 @@ func places(t *testing.T) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return out
 }
 
 // podFields are the fields that a PodSpec reaches, as Struct.Field.
