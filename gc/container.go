@@ -262,7 +262,7 @@ func (m *ContainerCollector) some(ctx context.Context) {
 		m.all(ctx)
 		return
 	}
-	each(m, died, func(uid types.UID) {
+	each(died, func(uid types.UID) {
 		// Each pod has its own pass, so a hung pod does not keep others open.
 		r := m.begin(false)
 		defer r.holds.End()

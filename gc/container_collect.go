@@ -158,7 +158,7 @@ func (r *containerRound) collect(ctx context.Context, pod types.UID) error {
 			ids[v.ID] = true
 		}
 	}
-	each(r.m, doomed, func(uid types.UID) {
+	each(doomed, func(uid types.UID) {
 		for _, v := range doomed[uid] {
 			r.do(ctx, uid, container, v.ID, func(ctx context.Context) error { return r.m.remove(ctx, v) })
 		}
@@ -170,7 +170,7 @@ func (r *containerRound) collect(ctx context.Context, pod types.UID) error {
 	for _, sb := range decideSandboxes(r.situation, sandboxes, containers) {
 		empty[sb.Pod] = append(empty[sb.Pod], sb)
 	}
-	each(r.m, empty, func(uid types.UID) {
+	each(empty, func(uid types.UID) {
 		for _, sb := range empty[uid] {
 			r.do(ctx, uid, sandbox, sb.ID, func(ctx context.Context) error { return r.m.cfg.Runtime.RemoveSandbox(ctx, sb.ID) })
 		}
@@ -181,7 +181,7 @@ func (r *containerRound) collect(ctx context.Context, pod types.UID) error {
 
 // each calls f for every pod, at most containerParallel at a time, in random order, and
 // waits for all calls.
-func each[V any](m *ContainerCollector, pods map[types.UID]V, f func(types.UID)) {
+func each[V any](pods map[types.UID]V, f func(types.UID)) {
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, containerParallel)
 	for uid := range pods {
