@@ -212,8 +212,8 @@ func (m *ContainerCollector) Hold(ctx context.Context, uid types.UID) (release f
 	}, nil
 }
 
-// Run makes a pass over all pods at once and every five minutes, and passes over
-// pods that Died names. It returns nil when ctx ends. Failures are logged; the failure of a pass
+// Run makes a pass over all pods when it starts and every five minutes, and passes over
+// single pods after calls of Died. It returns nil when ctx ends. Failures are logged; the failure of a pass
 // over all pods is also an event.
 func (m *ContainerCollector) Run(ctx context.Context) error {
 	tick := time.NewTicker(m.interval)

@@ -185,7 +185,7 @@ func NewImageCollector(cfg ImageConfig) (*ImageCollector, error) {
 	return m, nil
 }
 
-// Run makes a pass at once and every five minutes, and returns nil when ctx ends. A
+// Run makes a pass when it starts and every five minutes, and returns nil when ctx ends. A
 // failed pass is logged; from the second failure in a row on it is also an event. With
 // Policy.High 100 and no MaxAge, Run removes nothing and only updates the history.
 func (m *ImageCollector) Run(ctx context.Context) error {

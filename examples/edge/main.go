@@ -12,7 +12,7 @@
 // list is also on disk, so that a node that starts without a network runs it.
 //
 // The program needs root, and runc or crun. Its containers keep running after it has ended. The
-// commands of examples/agent query it, for example agent --root-dir /var/lib/edge get pods.
+// commands of examples/agent show what it runs: agent get pods --root-dir /var/lib/edge.
 package main
 
 import (

@@ -134,7 +134,7 @@ func (c *Catalog) Run(ctx context.Context) error {
 func over(ctx context.Context) bool { return ctx.Err() != nil }
 
 // Services returns all services that have an address, sorted. It waits for the server's
-// first answer, at most for catalogPatience. The caller may change the slice, but not its
+// first answer, at most for two seconds. The caller may change the slice, but not its
 // elements.
 func (c *Catalog) Services() []*v1.Service {
 	<-c.services

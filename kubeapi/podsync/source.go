@@ -125,7 +125,7 @@ type Source struct {
 	// synced never becomes false again. troubled may.
 	synced   bool // the server has answered since the start
 	troubled bool // its last answer was an error
-	patient  bool // sourcePatience is over
+	waited   bool // sourcePatience is over
 	spoken   bool // something was delivered
 	partial  bool // the last delivery may have lacked pods
 	changed  bool // since the last delivery
@@ -293,7 +293,7 @@ func (s *Source) wake() {
 func (s *Source) impatient() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.patient = true
+	s.waited = true
 	s.wake()
 }
 
