@@ -98,8 +98,9 @@ func New(cfg Config) (*Plugins, error) {
 	return p, nil
 }
 
-// Run serves plugins until ctx ends.
+// Run serves plugins until ctx ends. Nothing is logged after it has returned.
 func (p *Plugins) Run(ctx context.Context, host localcri.HookHost) error {
+	defer logTo(p.cfg.Log)()
 	ctx, cancel := context.WithCancel(ctx)
 	var updates sync.WaitGroup
 	defer func() {
@@ -132,7 +133,6 @@ func (p *Plugins) start(ctx context.Context, host localcri.HookHost, updates *sy
 	if err := p.ready(); err != nil {
 		return nil, err
 	}
-	logTo(p.cfg.Log)
 	options := []adaptation.Option{
 		adaptation.WithPluginPath(p.cfg.PluginDir), adaptation.WithPluginConfigPath(p.cfg.PluginConfigDir), adaptation.WithSocketPath(p.cfg.Socket),
 	}

@@ -16,9 +16,12 @@ import (
 
 	"github.com/containerd/nri/pkg/adaptation"
 	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/nri/pkg/log"
 	"github.com/containerd/nri/pkg/stub"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
+	"go.uber.org/zap/zaptest/observer"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/localcri"
@@ -98,7 +101,9 @@ func (h *host) until(t *testing.T, id string) localcri.HookUpdate {
 // serve runs plugins on a socket until the test, or the returned function, ends them.
 func serve(t *testing.T, cfg nri.Config, h localcri.HookHost) (*nri.Plugins, func()) {
 	t.Helper()
-	cfg.Log = zaptest.NewLogger(t)
+	if cfg.Log == nil {
+		cfg.Log = zaptest.NewLogger(t)
+	}
 	p, err := nri.New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -433,6 +438,21 @@ func TestRestart(t *testing.T) {
 	}})
 	if u := h.until(t, "old"); u.Resources.GetMemoryLimitInBytes() != 3<<20 {
 		t.Errorf("update %+v", u)
+	}
+}
+
+func TestNothingIsLoggedAfterTheEnd(t *testing.T) {
+	core, logs := observer.New(zap.DebugLevel)
+	_, stop := serve(t, nri.Config{Socket: filepath.Join(t.TempDir(), "nri.sock"), Log: zap.New(core)}, &host{})
+	log.Infof(t.Context(), "before")
+	if logs.TakeAll() == nil {
+		t.Error("a message of the module was not logged")
+	}
+	stop()
+	logs.TakeAll()
+	log.Infof(t.Context(), "a connection was closed")
+	if late := logs.TakeAll(); late != nil {
+		t.Errorf("logged after the end: %v", late)
 	}
 }
 

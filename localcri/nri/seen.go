@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/containerd/nri/pkg/adaptation"
@@ -87,20 +86,33 @@ func (*seen) UpdatePluginCount(int) {}
 // logger is the log of all adaptations of this process: the module has one variable for it.
 var logger struct {
 	once sync.Once
-	to   atomic.Pointer[zap.Logger]
+	mu   sync.RWMutex
+	to   *zap.Logger
 }
 
-// logTo makes the module log to l, whose messages are texts for people.
-func logTo(l *zap.Logger) {
-	logger.to.Store(l)
+// logTo makes the module log to l, whose messages are texts for people. It returns a function that
+// ends that: goroutines of closed connections log after the adaptation has stopped.
+func logTo(l *zap.Logger) (end func()) {
+	logger.mu.Lock()
+	logger.to = l
+	logger.mu.Unlock()
 	logger.once.Do(func() { log.Set(moduleLog{}) })
+	return func() {
+		logger.mu.Lock()
+		defer logger.mu.Unlock()
+		if logger.to == l {
+			logger.to = zap.NewNop()
+		}
+	}
 }
 
 type moduleLog struct{}
 
 func (moduleLog) log(write func(*zap.Logger, string, ...zap.Field), format string, args []any) {
 	const longest = 1000
-	write(logger.to.Load(), "message of NRI", zap.String("text", fmt.Sprintf("%.*s", longest, fmt.Sprintf(format, args...))))
+	logger.mu.RLock()
+	defer logger.mu.RUnlock()
+	write(logger.to, "message of NRI", zap.String("text", fmt.Sprintf("%.*s", longest, fmt.Sprintf(format, args...))))
 }
 
 func (m moduleLog) Debugf(_ context.Context, format string, args ...any) {
