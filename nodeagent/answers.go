@@ -16,7 +16,6 @@ var (
 	_ local.NodeExplainer = (*Node)(nil)
 	_ local.Imager        = (*Node)(nil)
 	_ local.Measurer      = (*Node)(nil)
-	_ local.NodeMeasurer  = (*Node)(nil)
 	_ local.Historian     = (*Node)(nil)
 )
 
@@ -62,13 +61,10 @@ func (n *Node) CPUAndMemory(ctx context.Context) (*statsapi.Summary, error) {
 	return nil, errNoUsage()
 }
 
-// NodeStats returns the usage of the node without its pods, with disk and network. Without a part that
-// measures this, the error is errors.ErrUnsupported.
-func (n *Node) NodeStats(ctx context.Context) (*statsapi.NodeStats, error) {
-	if u, ok := n.builder.Facts.Usage.(interface {
-		Node(ctx context.Context) (*statsapi.NodeStats, error)
-	}); ok {
-		return u.Node(ctx)
+// totals measures what the history has.
+func (n *Node) totals(ctx context.Context) (*statsapi.Summary, error) {
+	if u := n.builder.Facts.Usage; u != nil {
+		return u.Totals(ctx)
 	}
 	return nil, errNoUsage()
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/agent/pressure"
@@ -87,6 +88,8 @@ type Facts struct {
 // it. It also measures for /metrics/cadvisor; see details.
 type Usage interface {
 	local.Measurer
+	// Totals measures for the history of usage; see [pressure.Stats.Totals].
+	Totals(ctx context.Context) (*statsapi.Summary, error)
 	Details() ([]pressure.PodDetail, error)
 	Devices() []stats.Device
 }

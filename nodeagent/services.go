@@ -136,7 +136,7 @@ func (n *Node) answer(ctx context.Context, opened chan<- struct{}) {
 	srv := httpbound.New(httpbound.Config{Handler: mux, Connections: maxSocketConnections, Log: n.builder.Log})
 	served := make(chan struct{})
 	go func() { defer close(served); _ = srv.Serve(l) }()
-	n.history.Run(ctx, n)
+	n.history.Run(ctx, n.totals)
 	// Running requests are canceled, since the node ends.
 	_ = srv.Close()
 	<-served

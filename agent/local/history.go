@@ -27,12 +27,6 @@ type Historian interface {
 	History() Usage
 }
 
-// NodeMeasurer is an [Agent] that measures the usage of the node without its pods, with disk and
-// network.
-type NodeMeasurer interface {
-	NodeStats(ctx context.Context) (*statsapi.NodeStats, error)
-}
-
 // Usage is the usage of the last hour. Each list has a value for each of Times; an unknown value is
 // below 0.
 type Usage struct {
@@ -72,12 +66,14 @@ type counted64 struct {
 	received, sent uint64
 }
 
-// Run measures the usage until ctx ends. It must be called once.
-func (h *History) Run(ctx context.Context, agent Measurer) {
+// Run calls measure every 30 seconds until ctx ends. It must be called once. The result of measure
+// needs the node, with disk and network, and of each pod the UID, CPU and memory. If measure
+// returns an error, pods that are missing in the result are kept.
+func (h *History) Run(ctx context.Context, measure func(context.Context) (*statsapi.Summary, error)) {
 	tick := time.NewTicker(historyEvery)
 	defer tick.Stop()
 	for {
-		h.measure(ctx, agent)
+		h.add(ctx, measure)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -106,25 +102,16 @@ func (n *NodeUsage) lists() []*[]int64 {
 	return []*[]int64{&n.CPU, &n.Memory, &n.Disk, &n.Received, &n.Sent}
 }
 
-// measure adds a measurement. Values that cannot be measured are unknown; the agent's health says
-// why.
-func (h *History) measure(ctx context.Context, agent Measurer) {
+// add adds a measurement. Values that cannot be measured are unknown; the agent's health says why.
+func (h *History) add(ctx context.Context, measure func(context.Context) (*statsapi.Summary, error)) {
 	ctx, cancel := context.WithTimeout(ctx, measureTime)
 	defer cancel()
 	now := time.Now()
-	sum, podsErr := agent.CPUAndMemory(ctx)
+	sum, podsErr := measure(ctx)
 	if sum == nil {
 		sum = &statsapi.Summary{}
 	}
 	node := &sum.Node
-	if m, ok := agent.(NodeMeasurer); ok {
-		if n, _ := m.NodeStats(ctx); n != nil {
-			node = n
-		}
-	}
-	if ctx.Err() != nil && len(sum.Pods) == 0 {
-		podsErr = ctx.Err()
-	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	u := &h.usage

@@ -30,11 +30,14 @@ func (m *measured) set(err error, pods ...string) {
 	m.pods, m.err = pods, err
 }
 
-func (m *measured) CPUAndMemory(context.Context) (*statsapi.Summary, error) {
+func (m *measured) totals(context.Context) (*statsapi.Summary, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.readings++
-	var s statsapi.Summary
+	s := statsapi.Summary{Node: statsapi.NodeStats{
+		CPU: &statsapi.CPUStats{UsageNanoCores: new(m.readings * 2e6)}, Fs: &statsapi.FsStats{CapacityBytes: new(uint64(1000)), AvailableBytes: new(1000 - m.readings)},
+		Network: &statsapi.NetworkStats{InterfaceStats: statsapi.InterfaceStats{RxBytes: new(m.readings * 300), TxBytes: new(m.readings * 30)}},
+	}}
 	for _, uid := range m.pods {
 		s.Pods = append(s.Pods, statsapi.PodStats{
 			PodRef: statsapi.PodReference{UID: uid}, CPU: &statsapi.CPUStats{UsageNanoCores: new(m.readings * 1e6)}, Memory: &statsapi.MemoryStats{WorkingSetBytes: new(m.readings)},
@@ -43,26 +46,13 @@ func (m *measured) CPUAndMemory(context.Context) (*statsapi.Summary, error) {
 	return &s, m.err
 }
 
-func (m *measured) Summary(ctx context.Context) (*statsapi.Summary, error) {
-	return m.CPUAndMemory(ctx)
-}
-
-func (m *measured) NodeStats(context.Context) (*statsapi.NodeStats, error) {
-	n := &statsapi.NodeStats{
-		CPU: &statsapi.CPUStats{UsageNanoCores: new(m.readings * 2e6)}, Fs: &statsapi.FsStats{CapacityBytes: new(uint64(1000)), AvailableBytes: new(1000 - m.readings)},
-		Network: &statsapi.NetworkStats{},
-	}
-	n.Network.RxBytes, n.Network.TxBytes = new(m.readings*300), new(m.readings*30)
-	return n, nil
-}
-
 func TestHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &measured{pods: []string{"a", "b"}}
 		h := &local.History{}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
-		go func() { defer close(done); h.Run(ctx, m) }()
+		go func() { defer close(done); h.Run(ctx, m.totals) }()
 		check := func(what string, n int, pods map[string][]int64) {
 			t.Helper()
 			synctest.Wait()

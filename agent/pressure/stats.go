@@ -192,9 +192,10 @@ func (p *Stats) CPUAndMemory(ctx context.Context) (*statsapi.Summary, error) {
 	return p.block.CPUAndMemory(ctx)
 }
 
-// Node returns the node's part of a Summary, with disk and network. Its cost does not depend on the
-// number of pods.
-func (p *Stats) Node(ctx context.Context) (*statsapi.NodeStats, error) { return p.block.Node(ctx) }
+// Totals measures the node, with disk and network, and the CPU and the memory of its pods, of
+// which the result has the UIDs alone: a few files for each pod. The result is never nil. The error
+// is that of the pods: a value of the node that could not be measured is nil.
+func (p *Stats) Totals(ctx context.Context) (*statsapi.Summary, error) { return p.block.Totals(ctx) }
 
 // Devices returns the node's block devices that had I/O.
 func (p *Stats) Devices() []stats.Device { return p.block.Devices() }

@@ -152,7 +152,7 @@ func (g *Group) CPU() CPU {
 		return out
 	}
 	out.ThrottledFor, out.BurstFor = s.amount("throttled_time"), s.amount("burst_time")
-	out.Total = g.amount("cpuacct", "cpuacct.usage")
+	out.Total = g.CPUTime()
 	out.User, out.System = g.amount("cpuacct", "cpuacct.usage_user"), g.amount("cpuacct", "cpuacct.usage_sys")
 	if !out.User.Known() || !out.System.Known() { // before Linux 4.8
 		ticks := g.table("cpuacct", "cpuacct.stat")
@@ -160,6 +160,14 @@ func (g *Group) CPU() CPU {
 		out.System = cmp.Or(out.System, ticks.amount("system").times(1e9/UserHZ))
 	}
 	return out
+}
+
+// CPUTime reads the CPU time in nanoseconds: one file, while CPU reads four on v1.
+func (g *Group) CPUTime() Amount {
+	if g.v2 {
+		return g.table("cpu", "cpu.stat").amount("usage_usec").times(1000)
+	}
+	return g.amount("cpuacct", "cpuacct.usage")
 }
 
 // UserHZ is the number of clock ticks per second in /proc and cgroup v1, on every architecture that

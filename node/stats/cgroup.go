@@ -50,8 +50,17 @@ func (c cgroups) readMemory(dir string) (*Usage, error) {
 	})
 }
 
+// readTotal reads the CPU time and the memory: four files.
+func (c cgroups) readTotal(dir string) (*Usage, error) {
+	return kernel.ReadGroup(context.Background(), c.Reader, dir, func(g *kernel.Group) (*Usage, error) {
+		u := &Usage{At: time.Now(), CPU: limit(g.CPUTime())}
+		u.setMemory(g)
+		return u, nil
+	})
+}
+
 func readUsage(g *kernel.Group, dir string) (*Usage, error) {
-	u := &Usage{At: time.Now(), CPU: limit(g.CPU().Total)}
+	u := &Usage{At: time.Now(), CPU: limit(g.CPUTime())}
 	memory := u.setMemory(g)
 	// Every cgroup of v2 has cpu.stat, whatever controllers are enabled. A machine
 	// with v1 may lack one of the two controllers.

@@ -10,7 +10,6 @@
 //		return err
 //	}
 //	summary, err := m.Summary(ctx) // /stats/summary
-//	node, err := m.Node(ctx)       // what eviction decides by: a handful of files
 //	registry.MustRegister(m.ResourceMetrics(), m.VolumeMetrics(), m.LogMetrics())
 //
 // Values are measured only when they are requested. No goroutine measures in the

@@ -5,6 +5,8 @@ import (
 	"math"
 	"testing"
 	"testing/fstest"
+	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
@@ -43,6 +45,48 @@ func TestMemoryNeedsNoRuntime(t *testing.T) {
 	if n := m.runtime.calls.Load() + m.runtime.measured.Load(); n != 0 {
 		t.Errorf("%d questions to the runtime; want none", n)
 	}
+}
+
+// A history asks for totals twice a minute, on a full node, whatever the runtime does.
+func TestTotals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newNode()
+		m.runtime.err = errors.New("runtime is away")
+		s := m.manager(t)
+		if _, err := s.Totals(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		v2(m.cgroups, "kubepods/burstable/podu1", 3000+1e6, 600) // half a CPU
+		all, err := s.Totals(t.Context())
+		if err != nil || len(all.Pods) != 1 || all.Pods[0].PodRef.UID != "u1" {
+			t.Fatalf("pods %+v, %v", all.Pods, err)
+		}
+		is(t, "CPU", all.Pods[0].CPU.UsageNanoCores, 5e8)
+		is(t, "working set", all.Pods[0].Memory.WorkingSetBytes, 500)
+		is(t, "the node's working set", all.Node.Memory.WorkingSetBytes, 500<<10)
+		is(t, "disk", all.Node.Fs.AvailableBytes, 1e6)
+		is(t, "network", all.Node.Network.RxBytes, 10)
+		delete(m.cgroups, "kubepods/burstable/podu1/cpu.stat")
+		if all, err := s.Totals(t.Context()); err != nil || len(all.Pods) != 0 {
+			t.Errorf("a pod that is removed: %+v, %v", all.Pods, err)
+		}
+		clear(m.cgroups)
+		if all, err := s.Totals(t.Context()); err == nil || all == nil {
+			t.Errorf("without the cgroup of pods: %+v, %v", all, err)
+		}
+	})
+}
+
+func TestTotalsWithoutCgroups(t *testing.T) {
+	m := newNode()
+	m.cfg.PodsCgroup = "-"
+	m.runtime.containers[0].Usage = &stats.Usage{WorkingSet: n(77)}
+	all, err := m.manager(t).Totals(t.Context())
+	if err != nil || len(all.Pods) != 1 {
+		t.Fatalf("%+v, %v", all.Pods, err)
+	}
+	is(t, "pod", all.Pods[0].Memory.WorkingSetBytes, 77)
 }
 
 func TestMemoryV1(t *testing.T) {

@@ -86,9 +86,8 @@ type Collector struct {
 	rates  rates
 	held   heldFiles
 
-	// Three kinds of answers, each shared by concurrent callers.
+	// Two kinds of answers, each shared by concurrent callers.
 	full, small shared[*statsapi.Summary]
-	node        shared[*statsapi.NodeStats]
 }
 
 // New checks cfg and returns a Collector. It reads nothing. The error names every
@@ -135,12 +134,29 @@ func (m *Collector) CPUAndMemory(ctx context.Context) (*statsapi.Summary, error)
 	return m.small.get(ctx, time.Now().Add(-maxAge), m.smallSummary)
 }
 
-// Node returns the node's part of a Summary, read entirely after the call: a few
-// files and one call to the runtime, however many pods there are. Errors are as in
-// Summary.
-func (m *Collector) Node(ctx context.Context) (*statsapi.NodeStats, error) {
-	return m.node.get(ctx, time.Now(), func(ctx context.Context) (*statsapi.NodeStats, error) {
-		n, err := m.readNode(ctx, true)
-		return &n, err
-	})
+// Totals measures the node, with disk and network, and the CPU and the memory of its pods, of
+// which the result has the UIDs alone. It reads a few files for each pod; if pods have cgroups,
+// the runtime is called once, for the file system of images. The result is never nil. The error is
+// that of the pods: a value of the node that could not be measured is nil.
+func (m *Collector) Totals(ctx context.Context) (*statsapi.Summary, error) {
+	pods, err := m.podTotals(ctx)
+	node, _ := m.readNode(ctx, true)
+	m.rates.forget(time.Now())
+	return &statsapi.Summary{Node: node, Pods: pods}, err
+}
+
+func (m *Collector) podTotals(ctx context.Context) ([]statsapi.PodStats, error) {
+	if m.cfg.PodsCgroup == noCgroup {
+		return m.readPods(ctx, false, nil, nil)
+	}
+	c := m.cgroups()
+	dirs, err := c.pods(m.cfg.PodsCgroup)
+	pods := make([]statsapi.PodStats, 0, len(dirs))
+	for uid, d := range dirs {
+		if u, err := c.readTotal(d.dir); err == nil && u.CPU != nil { // it may have been removed meanwhile
+			ref := statsapi.PodReference{UID: string(uid)}
+			pods = append(pods, statsapi.PodStats{PodRef: ref, CPU: cpuStats(u, m.rate(d.dir, u)), Memory: memoryStats(u)})
+		}
+	}
+	return pods, err
 }
