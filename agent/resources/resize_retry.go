@@ -20,9 +20,6 @@ type waiting struct {
 // Housekeep implements part.Housekeeper: it decides again on waiting resizes, and passes the pods
 // with new allocations to their workers.
 func (p *Resize) Housekeep([]*v1.Pod) {
-	if !p.host.AllReady() {
-		return
-	}
 	for _, w := range p.waiting() {
 		pod, ok := p.host.Pod(w.asks.UID)
 		if !ok || p.ending(pod.UID) {

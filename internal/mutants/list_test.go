@@ -466,9 +466,9 @@ var mutants = map[string][]mutant{
 			"agent/resources", "TestRecordIsReadLate",
 		},
 		{
-			"No resize is decided before every source has delivered.", "agent/resources/resize_retry.go",
-			"if !p.host.AllReady() {",
-			"if false {",
+			"No resize is decided before every source has delivered.", "agent/resources/resize_allocator.go",
+			"if !ready || !s.known || !p.isRestored() {",
+			"if !s.known || !p.isRestored() {",
 			"agent/resources", "TestDecisionsWait",
 		},
 		{
