@@ -223,6 +223,9 @@ func (n *node) profile(name string) {
 	if *profile == "" {
 		return
 	}
+	if err := os.MkdirAll(*profile, 0o755); err != nil {
+		n.t.Fatal(err)
+	}
 	n.profiles.Go(func() {
 		get := func(file, query string) {
 			var b []byte
