@@ -340,16 +340,16 @@ func (m *Manager) retry(failures int, err error, now time.Time) (time.Duration, 
 	reason := reasonOf(err)
 	// The network comes up for all pods at once, and soon after a start.
 	if errors.Is(err, ErrNetworkNotReady) {
-		return m.jitter(m.cfg.NetworkBackoff), "NetworkNotReady"
+		return m.jitter(networkBackoff), "NetworkNotReady"
 	}
 	if at, ok := retryAt(err); ok {
 		d := at.Sub(now)
 		if d <= 0 && failures > 1 {
-			d = m.cfg.Backoff // a time that has passed is no leave to spin
+			d = firstBackoff // a time that has passed is no leave to spin
 		}
 		return min(max(d, 0), m.cfg.Resync), reason
 	}
-	b := serial.Backoff{First: m.cfg.Backoff, Max: m.cfg.MaxBackoff}
+	b := serial.Backoff{First: firstBackoff, Max: maxBackoff}
 	return m.jitter(b.Delay(failures)), reason
 }
 

@@ -135,7 +135,7 @@ type Outcome struct {
 // different UIDs do. A panic counts as an error of that call.
 //
 // An error, or any error that it wraps, may be a [RetryAter] or a [Reasoner].
-// ErrNetworkNotReady is retried after Config.NetworkBackoff.
+// ErrNetworkNotReady is retried after a second.
 type Syncer interface {
 	// SyncPod changes the running pod to match its spec.
 	SyncPod(ctx context.Context, w Work) (Outcome, error)
@@ -165,10 +165,7 @@ type Config struct {
 	// nil, nothing is called.
 	Finished func(types.UID)
 
-	Resync         time.Duration // time between syncs of a pod without changes; the default is 1 min
-	Backoff        time.Duration // delay after a first error, doubled by each further one; the default is 1 s
-	MaxBackoff     time.Duration // longest delay after errors; the default is 1 min
-	NetworkBackoff time.Duration // delay after ErrNetworkNotReady; the default is 1 s
+	Resync time.Duration // time between syncs of a pod without changes; the default is 1 min
 	// FirstSyncs is the number of pods that may be in their first sync at a time. A first sync
 	// that takes 10 s or more no longer counts. The default is the number of CPUs that the
 	// process may use, but at least 4.
@@ -178,13 +175,14 @@ type Config struct {
 	Metrics prometheus.Registerer // if nil, metrics are not exported
 }
 
-// The defaults are the kubelet's, except the back-off: the kubelet retries every pod after a
-// constant 10 s.
 const (
-	defaultResync         = time.Minute
-	defaultBackoff        = time.Second
-	defaultMaxBackoff     = time.Minute
-	defaultNetworkBackoff = time.Second
+	defaultResync = time.Minute // the kubelet's
+	// The delay after a first error is firstBackoff. Each further error doubles it, up to
+	// maxBackoff. The kubelet retries every pod after a constant 10 s.
+	firstBackoff = time.Second
+	maxBackoff   = time.Minute
+	// networkBackoff is the delay after ErrNetworkNotReady, as in the kubelet.
+	networkBackoff = time.Second
 )
 
 // minFirstSyncs is the smallest default of Config.FirstSyncs. A first sync mostly waits for the
@@ -196,16 +194,8 @@ const minFirstSyncs = 4
 // withDefaults returns c with every zero field set to the default that its
 // comment names.
 func (c Config) withDefaults() Config {
-	for _, d := range []struct {
-		field *time.Duration
-		def   time.Duration
-	}{
-		{&c.Resync, defaultResync}, {&c.Backoff, defaultBackoff},
-		{&c.MaxBackoff, defaultMaxBackoff}, {&c.NetworkBackoff, defaultNetworkBackoff},
-	} {
-		if *d.field == 0 {
-			*d.field = d.def
-		}
+	if c.Resync == 0 {
+		c.Resync = defaultResync
 	}
 	if c.FirstSyncs == 0 {
 		c.FirstSyncs = max(minFirstSyncs, runtime.GOMAXPROCS(0))
@@ -228,15 +218,8 @@ func (c Config) validate() error {
 	if c.Syncer == nil {
 		errs = append(errs, errors.New("Config.Syncer is required"))
 	}
-	for _, d := range []struct {
-		name  string
-		value time.Duration
-	}{
-		{"Resync", c.Resync}, {"Backoff", c.Backoff}, {"MaxBackoff", c.MaxBackoff}, {"NetworkBackoff", c.NetworkBackoff},
-	} {
-		if d.value < 0 {
-			errs = append(errs, fmt.Errorf("field Config.%s is %v; want a positive duration", d.name, d.value))
-		}
+	if c.Resync < 0 {
+		errs = append(errs, fmt.Errorf("field Config.Resync is %v; want a positive duration", c.Resync))
 	}
 	if c.FirstSyncs < 0 {
 		errs = append(errs, fmt.Errorf("Config.FirstSyncs is %d; want a positive number", c.FirstSyncs))

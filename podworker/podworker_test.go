@@ -294,21 +294,19 @@ func TestRetryBacksOff(t *testing.T) {
 	fail := errors.New("boom")
 	f := &fakeSyncer{}
 	f.sync = func(context.Context, podworker.Work) (podworker.Outcome, error) { return podworker.Outcome{}, fail }
-	run(t, f, podworker.Config{Backoff: time.Second, MaxBackoff: 4 * time.Second}, func(m *podworker.Manager) {
+	run(t, f, podworker.Config{}, func(m *podworker.Manager) {
 		m.Update(create(newPod("u", "p")))
 		synctest.Wait()
 		st, _ := m.State("u")
 		if st.Failures != 1 || st.LastError != "boom" || st.NextReason != "FailedSync" {
 			t.Errorf("state %+v", st)
 		}
-		for i, base := range []time.Duration{1, 2, 4, 4} {
-			before := f.last("u", "sync").at
-			time.Sleep(7 * time.Second)
+		for i, base := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
+			time.Sleep(90 * time.Second)
 			f.mu.Lock()
 			next := f.calls[i+1].at
 			prev := f.calls[i].at
 			f.mu.Unlock()
-			_ = before
 			if d := next.Sub(prev); d < base*time.Second || d > base*time.Second*3/2 {
 				t.Errorf("retry %d after %v, want %ds to 1.5 times that", i, d, base)
 			}
@@ -811,7 +809,7 @@ func TestRuntimeKillOfAKnownPod(t *testing.T) {
 		}
 		return nil
 	}
-	run(t, f, podworker.Config{Backoff: time.Hour, MaxBackoff: time.Hour}, func(m *podworker.Manager) {
+	run(t, f, podworker.Config{}, func(m *podworker.Manager) {
 		rp := podworker.Update{Type: podworker.KillUpdate, RuntimePod: &podworker.RuntimePod{UID: "u", Name: "p", Namespace: "ns"}}
 		m.Update(create(newPod("u", "p")))
 		synctest.Wait()
@@ -847,7 +845,7 @@ func TestRetryAtInThePastDoesNotSpin(t *testing.T) {
 	f.sync = func(context.Context, podworker.Work) (podworker.Outcome, error) {
 		return podworker.Outcome{}, retryError{time.Now().Add(-time.Second), "Late"}
 	}
-	run(t, f, podworker.Config{Backoff: time.Second}, func(m *podworker.Manager) {
+	run(t, f, podworker.Config{}, func(m *podworker.Manager) {
 		m.Update(create(newPod("u", "p")))
 		time.Sleep(10500 * time.Millisecond)
 		if n := len(f.ops("u")); n != 12 {
@@ -857,13 +855,11 @@ func TestRetryAtInThePastDoesNotSpin(t *testing.T) {
 }
 
 func TestNewNamesWhatIsWrong(t *testing.T) {
-	_, err := podworker.New(podworker.Config{
-		Resync: -1, Backoff: -2, MaxBackoff: -3, NetworkBackoff: -4, FirstSyncs: -5,
-	})
+	_, err := podworker.New(podworker.Config{Resync: -1, FirstSyncs: -5})
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, want := range []string{"Syncer is required", "Resync is -1ns", "Backoff is -2ns", "MaxBackoff is -3ns", "NetworkBackoff is -4ns", "FirstSyncs is -5"} {
+	for _, want := range []string{"Syncer is required", "Resync is -1ns", "FirstSyncs is -5"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q does not tell of %q", err, want)
 		}

@@ -62,24 +62,24 @@ func (e askedRetry) RetryAt() time.Time { return time.Time(e) }
 func TestRetry(t *testing.T) {
 	now := time.Now()
 	in := func(d time.Duration) error { return askedRetry(now.Add(d)) }
-	m := &Manager{jitter: jitter, cfg: Config{Resync: time.Minute, Backoff: 10 * time.Second, MaxBackoff: 30 * time.Second, NetworkBackoff: time.Second}}
+	m := &Manager{jitter: jitter, cfg: Config{Resync: time.Minute}}
 	plain := errors.New("boom")
 	for name, tc := range map[string]struct {
 		failures int
 		err      error
 		lo, hi   time.Duration
 	}{
-		"first":                          {1, plain, 10 * time.Second, 15 * time.Second},
-		"second":                         {2, plain, 20 * time.Second, 30 * time.Second},
-		"at the limit":                   {3, plain, 30 * time.Second, 45 * time.Second},
-		"long beyond the limit":          {1 << 20, plain, 30 * time.Second, 45 * time.Second},
+		"first":                          {1, plain, time.Second, 1500 * time.Millisecond},
+		"second":                         {2, plain, 2 * time.Second, 3 * time.Second},
+		"at the limit":                   {7, plain, 60 * time.Second, 90 * time.Second},
+		"long beyond the limit":          {1 << 20, plain, 60 * time.Second, 90 * time.Second},
 		"asked":                          {1, in(5 * time.Second), 5 * time.Second, 5 * time.Second},
 		"asked among others":             {4, errors.Join(plain, in(7*time.Second)), 7 * time.Second, 7 * time.Second},
 		"the earliest counts":            {1, errors.Join(in(9*time.Second), in(7*time.Second)), 7 * time.Second, 7 * time.Second},
 		"asked for a time that is past":  {1, in(-time.Second), 0, 0},
-		"asked for the past again":       {2, in(-time.Second), 10 * time.Second, 10 * time.Second},
+		"asked for the past again":       {2, in(-time.Second), time.Second, time.Second},
 		"asked for long after a resync":  {1, in(time.Hour), time.Minute, time.Minute},
-		"asked for no time":              {1, askedRetry{}, 10 * time.Second, 15 * time.Second},
+		"asked for no time":              {1, askedRetry{}, time.Second, 1500 * time.Millisecond},
 		"network":                        {5, ErrNetworkNotReady, time.Second, 1500 * time.Millisecond},
 		"network beside one that asks":   {1, errors.Join(in(7*time.Second), ErrNetworkNotReady), time.Second, 1500 * time.Millisecond},
 		"network deep in the error tree": {1, errors.Join(plain, &serial.PanicError{}, errors.Join(ErrNetworkNotReady)), time.Second, 1500 * time.Millisecond},
@@ -107,7 +107,7 @@ func TestOneWaitIsOneWarning(t *testing.T) {
 		"waits do not count for thinning": {[]error{plain, until(10), until(10), until(10), plain, plain}, []bool{true, true, false, false, false, true}},
 	} {
 		core, logs := observer.New(zapcore.DebugLevel)
-		m := &Manager{jitter: jitter, cfg: Config{Resync: time.Minute, Backoff: time.Second, MaxBackoff: time.Second, Log: zap.New(core)}}
+		m := &Manager{jitter: jitter, cfg: Config{Resync: time.Minute, Log: zap.New(core)}}
 		p := &pod{}
 		for i, err := range tc.errs {
 			m.failed(p, &serial.Result{Err: err, At: at}, i+1)
