@@ -29,11 +29,12 @@ type fake struct {
 	listHangs  bool
 	inspectErr map[types.UID]error
 	hangs      map[types.UID]bool
-	deaf       map[types.UID]bool // hangs and does not obey its context
-	slow       time.Duration      // of each inspection
-	slowList   time.Duration      // of each list
-	blinks     bool               // every second inspection shows nothing
-	hides      bool               // lists show no containers
+	deaf       map[types.UID]bool          // hangs and does not obey its context
+	slow       time.Duration               // of each inspection
+	slowOf     map[types.UID]time.Duration // of each inspection of a pod, in addition
+	slowList   time.Duration               // of each list
+	blinks     bool                        // every second inspection shows nothing
+	hides      bool                        // lists show no containers
 
 	stream  bool // there is an event stream
 	refuse  bool // it does not open
@@ -85,7 +86,7 @@ func (f *fake) Inspect(ctx context.Context, uid types.UID) (*observed.Pod, error
 	f.inspects[uid]++
 	f.inFlight++
 	f.most = max(f.most, f.inFlight)
-	hangs, deaf, slow := f.hangs[uid], f.deaf[uid], f.slow
+	hangs, deaf, slow := f.hangs[uid], f.deaf[uid], f.slow+f.slowOf[uid]
 	p := &observed.Pod{UID: uid, ObservedAt: time.Now()}
 	if known := f.pods[uid]; known != nil && !(f.blinks && f.inspects[uid]%2 == 0) {
 		c := *known

@@ -13,7 +13,7 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
-// Inspections: one at a time for each pod, and Config.Inspections at a time for all pods.
+// Inspections: one at a time for each pod, and maxInspections at a time for all pods.
 // An event or list during an inspection leads to another inspection after it. Functions
 // here are called with m.mu held, unless they are exported.
 

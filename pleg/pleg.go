@@ -33,28 +33,21 @@ type Runtime interface {
 type Config struct {
 	Runtime Runtime
 
-	Relist      time.Duration // interval of relists without an event stream; the default is 1 s
-	Inspections int           // limit of inspections at a time, without those that have run for 1 s; the default is 8
-
 	Log     *zap.Logger           // if nil, nothing is logged
 	Metrics prometheus.Registerer // if nil, metrics are not exported
 }
 
 const (
+	minRelist      = time.Second      // time between relists without an event stream; the kubelet's
 	maxRelist      = 5 * time.Minute  // longest time between relists with an event stream; the kubelet has the same
 	listTimeout    = time.Minute      // limit of one relist; lists of many thousand pods take seconds
+	maxInspections = 8                // at a time, without those that have run for slowAfter
 	inspectTimeout = 30 * time.Second // limit of one inspection
 	hungAfter      = 5 * time.Second  // an inspection that takes longer counts as hung
 	unhealthyAfter = 3 * time.Minute  // time without a successful list after which the runtime is unhealthy; the kubelet's threshold
 )
 
 func (c Config) withDefaults() Config {
-	if c.Relist == 0 {
-		c.Relist = time.Second // the kubelet's relist period
-	}
-	if c.Inspections == 0 {
-		c.Inspections = 8
-	}
 	if c.Log == nil {
 		c.Log = zap.NewNop()
 	}
@@ -62,17 +55,10 @@ func (c Config) withDefaults() Config {
 }
 
 func (c Config) validate() error {
-	var errs []error
 	if c.Runtime == nil {
-		errs = append(errs, errors.New("Config.Runtime is required"))
+		return errors.New("Config.Runtime is required")
 	}
-	if c.Relist < 0 {
-		errs = append(errs, fmt.Errorf("field Config.Relist is %v; want a positive duration", c.Relist))
-	}
-	if c.Inspections < 0 {
-		errs = append(errs, fmt.Errorf("Config.Inspections is %d; want a positive number", c.Inspections))
-	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // Manager holds the last known state of every pod in the runtime. Its methods may be called from
@@ -115,9 +101,9 @@ func New(cfg Config) (*Manager, error) {
 		kick:     make(chan struct{}, 1),
 		listed:   make(chan struct{}),
 		records:  map[types.UID]*record{},
-		interval: cfg.Relist,
+		interval: minRelist,
 	}
-	m.slots = slots.New(slots.Config[*record]{Slots: cfg.Inspections, Limit: slowAfter, Lock: &m.mu, Turn: m.begin})
+	m.slots = slots.New(slots.Config[*record]{Slots: maxInspections, Limit: slowAfter, Lock: &m.mu, Turn: m.begin})
 	var err error
 	if m.met, err = newMetrics(cfg.Metrics, m); err != nil {
 		return nil, fmt.Errorf("pleg: %w", err)
@@ -224,8 +210,8 @@ func (m *Manager) Hung() []HungPod {
 	return out
 }
 
-// Inspections returns how many pods are being inspected, how many may be at a time
-// (Config.Inspections), and how many wait for their inspection.
+// Inspections returns how many pods are being inspected, how many may be at a time, and how many
+// wait for their inspection.
 func (m *Manager) Inspections() (running, limit, waiting int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -64,7 +64,7 @@ type record struct {
 type flight struct {
 	began time.Time
 	done  chan struct{} // closed when the inspection has ended
-	slot  *slots.Slot   // slot under Config.Inspections; nil while the inspection waits for one
+	slot  *slots.Slot   // slot of the inspection; nil while the inspection waits for one
 	over  bool          // the inspection has ended, or was given up
 
 	// pod and err are the result. They may be read when done is closed.

@@ -51,7 +51,7 @@ func (m *Manager) untilNext() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !m.streaming || !m.failingSince.IsZero() {
-		return m.cfg.Relist
+		return minRelist
 	}
 	return m.interval
 }
@@ -104,7 +104,7 @@ func (m *Manager) relist(ctx context.Context) {
 	switch {
 	// The stream missed a change, so it is not trusted for now.
 	case missed > 0 && !first && m.streaming:
-		m.interval = m.cfg.Relist
+		m.interval = minRelist
 	case m.streaming:
 		m.interval = min(2*m.interval, maxRelist)
 	}
@@ -206,7 +206,7 @@ func (m *Manager) stream(ctx context.Context) {
 		}
 		if none {
 			m.cfg.Log.Info("runtime has no event stream; listing pods at an interval instead",
-				zap.Duration("interval", m.cfg.Relist))
+				zap.Duration("interval", minRelist))
 			return
 		}
 		m.met.streamErrors.Inc()
@@ -228,7 +228,7 @@ func (m *Manager) streamOpen() {
 	m.met.streams.Inc()
 	m.mu.Lock()
 	m.streaming = true
-	m.interval = m.cfg.Relist
+	m.interval = minRelist
 	m.lastEventAt = time.Time{}
 	m.mu.Unlock()
 	m.relistNow()
