@@ -274,7 +274,7 @@ func (a *Admission) blame(s *session, call string, err error) error {
 		// count is removed with the pod.
 		m.strikes[a.pod.UID]++
 		if m.strikes[a.pod.UID] == 1 {
-			return &NotYetError{Resource: s.resource, Why: "its plugin went away: " + err.Error(), Until: time.Now().Add(m.cfg.Grace)}
+			return &NotYetError{Resource: s.resource, Why: "its plugin went away: " + err.Error(), Until: time.Now().Add(grace)}
 		}
 	}
 	return &PluginError{s.resource, call, err}

@@ -19,8 +19,9 @@ import (
 
 // Limits of a Manager.
 const (
-	// defaultGrace is how long the kubelet keeps the capacity of a stopped plugin.
-	defaultGrace = 5 * time.Minute
+	// grace is how long the capacity of a lost plugin is kept, as in the kubelet. Pods wait that
+	// long for the plugin.
+	grace = 5 * time.Minute
 	// defaultTimeout is the timeout of PreStartContainer in the device plugin API
 	// (KubeletPreStartContainerRPCTimeoutInSecs). The kubelet does not limit the other calls.
 	defaultTimeout = 30 * time.Second
@@ -58,7 +59,6 @@ type Config struct {
 	// resource through DRA. It is called without locks. If Claimed is nil, no resource is.
 	Claimed func(pod *v1.Pod, container, resource string) bool
 
-	Grace   time.Duration // how long the capacity of a lost plugin is kept; the default is 5 min
 	Timeout time.Duration // limit of each call to a plugin, and of the wait for its first list; the default is 30 s
 
 	Log     *zap.Logger           // if nil, nothing is logged
@@ -69,9 +69,6 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	if c.Claimed == nil {
 		c.Claimed = func(*v1.Pod, string, string) bool { return false }
-	}
-	if c.Grace == 0 {
-		c.Grace = defaultGrace
 	}
 	if c.Timeout == 0 {
 		c.Timeout = defaultTimeout
@@ -95,9 +92,6 @@ func (c Config) validate() error {
 	// cause, at each attempt of Run.
 	if n := len(filepath.Join(c.SocketDir, socketName)); n > maxSocketPath {
 		errs = append(errs, fmt.Errorf("Config.SocketDir is %q; want a path that leaves room for %s within %d bytes", c.SocketDir, socketName, maxSocketPath))
-	}
-	if c.Grace < 0 {
-		errs = append(errs, fmt.Errorf("Config.Grace is %v; want a positive duration", c.Grace))
 	}
 	if c.Timeout < 0 {
 		errs = append(errs, fmt.Errorf("Config.Timeout is %v; want a positive duration", c.Timeout))
@@ -243,7 +237,7 @@ func (m *Manager) Run(ctx context.Context) error {
 
 // resource returns the resource with a name, and creates it if it is new. Manager.mu is held. why
 // is a text for people: why there are no devices yet. A new resource is marked as lost until a
-// plugin registers: pods wait up to Config.Grace for the plugin.
+// plugin registers: pods wait up to five minutes (grace) for the plugin.
 func (m *Manager) resource(name, why string) *resource {
 	r := m.resources[name]
 	if r == nil {
@@ -264,7 +258,7 @@ func (m *Manager) expire(r *resource) {
 	if m.ctx == nil || m.ctx.Err() != nil {
 		return // Run will start the timer, or has ended
 	}
-	r.expiry = time.AfterFunc(m.cfg.Grace-time.Since(r.lostAt), func() {
+	r.expiry = time.AfterFunc(grace-time.Since(r.lostAt), func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		// The plugin may have come back while the timer waited for the lock.
@@ -275,30 +269,12 @@ func (m *Manager) expire(r *resource) {
 }
 
 // over reports whether a lost resource's grace period has ended. Manager.mu is held.
-func (m *Manager) over(r *resource) bool { return r.lost && time.Since(r.lostAt) >= m.cfg.Grace }
-
-// Expect adds resources that the node's status listed before a restart. For Config.Grace, pods
-// that request one of them wait for its plugin; otherwise such a resource would be unknown if the
-// records are lost. The error names the invalid resources; the others are added. It blocks on the
-// store.
-func (m *Manager) Expect(names ...string) error {
-	var errs []error
-	m.mu.Lock()
-	for _, n := range names {
-		if err := CheckResource(n); err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		m.resource(n, "its plugin has not registered yet")
-	}
-	m.mu.Unlock()
-	return errors.Join(append(errs, m.saveNames())...)
-}
+func (m *Manager) over(r *resource) bool { return r.lost && time.Since(r.lostAt) >= grace }
 
 // Count has the numbers of devices of a resource.
 type Count struct {
-	// Capacity is the number of all devices. It is kept for Config.Grace after the plugin is
-	// lost.
+	// Capacity is the number of all devices. It is kept for five minutes after the plugin
+	// is lost.
 	Capacity int
 	// Allocatable is the number of healthy devices, in use or not.
 	Allocatable int
@@ -312,7 +288,7 @@ type Count struct {
 }
 
 // Capacity returns the counts of every known resource. A resource whose plugin was lost for
-// longer than Config.Grace has zeros. The node's status has to show these zeros, as the kubelet's
+// longer than five minutes has zeros. The node's status has to show these zeros, as the kubelet's
 // does. The caller may modify the map.
 func (m *Manager) Capacity() map[v1.ResourceName]Count {
 	m.mu.Lock()

@@ -275,19 +275,6 @@ func TestWaitsForPlugin(t *testing.T) {
 	})
 }
 
-func TestExpect(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, l *life, _ *checkpointtest.Disk) {
-		l.admit(t, pod("p", "main=1")) // belongs to no pod
-		if err := l.Expect(gpu); err != nil {
-			t.Fatal(err)
-		}
-		l.refused(t, pod("q", "main=1"), "wait 5m0s: its plugin has not registered yet")
-		if err := l.Expect("gpu", gpu); err == nil || !strings.Contains(err.Error(), `"gpu"`) {
-			t.Errorf("Expect(gpu) = %v, want an error that names it", err)
-		}
-	})
-}
-
 // A subscriber hears when it is worth to try again, and when the grace is over.
 func TestSubscribersHear(t *testing.T) {
 	p := newPlugin(healthyDevices("a")...)
@@ -773,8 +760,8 @@ func TestOvertaken(t *testing.T) {
 }
 
 func TestNewNamesMistakes(t *testing.T) {
-	_, err := devicemgr.New(devicemgr.Config{SocketDir: "plugins", Grace: -1, Timeout: -1, Machine: numa.Machine{Nodes: []numa.Node{{ID: 99}}}})
-	for _, want := range []string{"Store", "SocketDir", "Grace", "Timeout", "Machine"} {
+	_, err := devicemgr.New(devicemgr.Config{SocketDir: "plugins", Timeout: -1, Machine: numa.Machine{Nodes: []numa.Node{{ID: 99}}}})
+	for _, want := range []string{"Store", "SocketDir", "Timeout", "Machine"} {
 		if err == nil || !strings.Contains(err.Error(), "Config."+want) {
 			t.Errorf("New: %v, want it to name Config.%s", err, want)
 		}

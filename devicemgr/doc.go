@@ -40,7 +40,7 @@
 //
 // Methods that wait for plugins are those with a ctx, and [Admission.Choose], Allocate and
 // Commit, which use the ctx of [Manager.Begin]. Methods that wait for the store are Commit,
-// Restore, Expect, registrations, and PreStart if it allocates again; they delay only writers of
+// Restore, registrations, and PreStart if it allocates again; they delay only writers of
 // the same record. Release deletes its record in the background.
 //
 // # Faults
@@ -49,7 +49,7 @@
 // too much or returns wrong data affects only the pods that request its resource: at most 8 MiB
 // of lists a second are read, an unchanged list costs nothing, and lists are never stored.
 //
-// If the connection to a plugin is lost, the plugin is called again for Config.Grace, during
+// If the connection to a plugin is lost, the plugin is called again for five minutes, during
 // which its capacity remains. A plugin that ends its list with an error is not called until it
 // registers again. When another plugin takes over a resource, the end of the old one has no
 // effect on it.
@@ -80,7 +80,7 @@
 //
 // # The podresources API: faults
 //
-// Like the kubelet, it refuses calls above PodResourcesConfig.QPS. No call waits for a plugin. A
+// Like the kubelet, it refuses more than 100 calls a second. No call waits for a plugin. A
 // socket that an earlier process left is replaced. If the socket cannot be created, Run tries
 // again with back-off.
 //

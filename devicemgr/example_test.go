@@ -2,7 +2,6 @@ package devicemgr_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os/exec"
 
@@ -63,10 +62,6 @@ func ExampleManager() {
 
 	// Pods ask for a limit of example.com/coffee; see the function pod.
 	web := pod("web", "main=1@example.com/coffee")
-	_ = m.Expect("example.com/coffee")
-	var notYet *devicemgr.NotYetError
-	fmt.Println("wait:", errors.As(m.Admit(ctx, web), &notYet))
-
 	for m.Offer(ctx, "example.com/coffee", coffee{}) != nil { // until Run runs
 	}
 	fmt.Println("changed:", (<-changed).Resources)
@@ -84,7 +79,6 @@ func ExampleManager() {
 	cancel()
 	fmt.Println("ended:", <-ended)
 	// Output:
-	// wait: true
 	// changed: [example.com/coffee]
 	// admitted: <nil>
 	// may start: <nil>

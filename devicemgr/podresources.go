@@ -26,8 +26,8 @@ import (
 
 // The kubelet's limits.
 const (
-	defaultQPS   = 100
-	defaultBurst = 10
+	callsPerSecond = 100
+	callBurst      = 10
 )
 
 // PodLister lists the pods about which the pod resources API answers.
@@ -99,8 +99,6 @@ type PodResourcesConfig struct {
 	// earlier, so that early clients can connect. If Ready is nil, no call waits.
 	Ready <-chan struct{}
 
-	QPS, Burst int // calls per second, and burst; the defaults are 100 and 10
-
 	Log     *zap.Logger           // if nil, nothing is logged
 	Metrics prometheus.Registerer // if nil, metrics are not exported
 }
@@ -122,17 +120,8 @@ func NewPodResources(cfg PodResourcesConfig) (*PodResources, error) {
 	if cfg.Pods == nil {
 		errs = append(errs, errors.New("PodResourcesConfig.Pods is required"))
 	}
-	if cfg.QPS < 0 || cfg.Burst < 0 {
-		errs = append(errs, fmt.Errorf("PodResourcesConfig.QPS is %d and Burst %d; want positive numbers", cfg.QPS, cfg.Burst))
-	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("podresources: %w", err)
-	}
-	if cfg.QPS == 0 {
-		cfg.QPS = defaultQPS
-	}
-	if cfg.Burst == 0 {
-		cfg.Burst = defaultBurst
 	}
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
@@ -141,7 +130,7 @@ func NewPodResources(cfg PodResourcesConfig) (*PodResources, error) {
 	if err != nil {
 		return nil, fmt.Errorf("podresources: %w", err)
 	}
-	return &PodResources{cfg: cfg, met: met, limit: rate.NewLimiter(rate.Limit(cfg.QPS), cfg.Burst)}, nil
+	return &PodResources{cfg: cfg, met: met, limit: rate.NewLimiter(callsPerSecond, callBurst)}, nil
 }
 
 // Run serves until ctx ends, and returns nil once all calls have returned.

@@ -2,6 +2,7 @@ package devicemgr
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,6 +42,37 @@ func TestCallsWaitUntilReady(t *testing.T) {
 		}
 		if took, err := call(t.Context()); took != 0 || err != nil {
 			t.Errorf("a call after that: %v after %v", err, took)
+		}
+	})
+}
+
+// Calls above the rate and the burst are refused.
+func TestRateLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := NewPodResources(PodResourcesConfig{Socket: "/s", Pods: nobody{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		allowed := func() (n int) {
+			for range 1000 {
+				_, err := s.guard(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/v1.PodResourcesLister/List"},
+					func(context.Context, any) (any, error) { n++; return nil, nil })
+				if err != nil && (status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "rejected by rate limit")) {
+					t.Fatal(err)
+				}
+			}
+			return n
+		}
+		if n := allowed(); n != 10 {
+			t.Errorf("%d calls allowed at once, want 10", n)
+		}
+		time.Sleep(50 * time.Millisecond)
+		if n := allowed(); n != 5 {
+			t.Errorf("%d calls allowed after 50 ms, want 5", n)
+		}
+		time.Sleep(time.Hour)
+		if n := allowed(); n != 10 {
+			t.Errorf("%d calls allowed after a rest, want 10", n)
 		}
 	})
 }

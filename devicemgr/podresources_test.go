@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
@@ -229,27 +228,9 @@ func TestNothingKnown(t *testing.T) {
 	}
 }
 
-func TestRateLimit(t *testing.T) {
-	c := client(t, devicemgr.PodResourcesConfig{QPS: 1, Burst: 2})
-	begin := time.Now()
-	const calls = 10
-	refused := 0
-	for range calls {
-		_, err := c.List(call(t), &api.ListPodResourcesRequest{}, grpc.WaitForReady(true))
-		if status.Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "rejected by rate limit") {
-			refused++
-		} else if err != nil {
-			t.Fatal(err)
-		}
-	}
-	if most := 3 + int(time.Since(begin).Seconds()); calls-refused > most { // 2 at once, and one a second
-		t.Errorf("%d calls of %d refused, want all but %d", refused, calls, most)
-	}
-}
-
 func TestPodResourcesNewNamesMistakes(t *testing.T) {
-	_, err := devicemgr.NewPodResources(devicemgr.PodResourcesConfig{Socket: "x", QPS: -1})
-	for _, want := range []string{"Socket", "Pods", "QPS"} {
+	_, err := devicemgr.NewPodResources(devicemgr.PodResourcesConfig{Socket: "x"})
+	for _, want := range []string{"Socket", "Pods"} {
 		if err == nil || !strings.Contains(err.Error(), "Config."+want) {
 			t.Errorf("New: %v, want it to name PodResourcesConfig.%s", err, want)
 		}

@@ -60,7 +60,7 @@ func (w *world) boot() {
 	}
 	w.life++
 	w.mu.Unlock()
-	w.agent = start(w.t, devicemgr.Config{Store: w.store, Grace: 20 * time.Second, Timeout: 5 * time.Second}, running)
+	w.agent = start(w.t, devicemgr.Config{Store: w.store, Timeout: 5 * time.Second}, running)
 	synctest.Wait()
 	keep := w.keep()
 	w.agent.Retain(func(uid types.UID) bool { return keep[uid] })
@@ -163,7 +163,8 @@ func (w *world) step(n int) {
 	case k < 18:
 		w.each(func(pod *v1.Pod) { w.note("over %s", pod.UID); w.over(pod.UID) })
 	default:
-		time.Sleep(time.Duration(w.r.IntN(12)) * time.Second)
+		unit := []time.Duration{time.Second, 15 * time.Second}[w.r.IntN(2)] // a call lasts seconds, the grace period minutes
+		time.Sleep(time.Duration(w.r.IntN(12)) * unit)
 	}
 }
 
@@ -280,9 +281,14 @@ func TestNoDeviceTwice(t *testing.T) {
 				pods: map[types.UID]*v1.Pod{}, running: map[types.UID]map[string][]string{}, busy: map[types.UID]bool{},
 			}
 			w.boot()
-			if err := w.agent.Expect(resources...); err != nil {
-				t.Fatal(err)
+			for _, name := range resources {
+				p := w.newPlugin()
+				if err := w.agent.Offer(context.Background(), name, p); err != nil {
+					t.Fatal(err)
+				}
+				p.die()
 			}
+			synctest.Wait()
 			for step := range 40 {
 				w.step(step)
 				if w.r.IntN(2) == 0 {

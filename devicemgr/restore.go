@@ -26,7 +26,7 @@ var errRestored = errors.New("device records were restored already")
 type blind struct {
 	pod string // name of the pod, for people
 	// since is the time of the agent's start. From then on, pods that request a hidden resource
-	// wait for Config.Grace.
+	// wait for the grace period.
 	since     time.Time
 	resources map[string]bool // resources of which it may have devices; nil means any
 	unknown   map[string]bool // running containers with unknown devices; nil means any

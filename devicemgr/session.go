@@ -37,7 +37,7 @@ type session struct {
 	// Manager.mu guards the fields below.
 	options Options
 	// since is the start of the session. If the plugin has sent no list of its devices by
-	// Config.Grace after since, the session is given up.
+	// grace after since, the session is given up.
 	since  time.Time
 	listed bool // the plugin has sent a list in the current watch
 }
@@ -51,7 +51,7 @@ func (m *Manager) Offer(ctx context.Context, resource string, p Plugin) error {
 }
 
 // Withdraw removes the plugin of a resource, as if it had gone away. Pods keep
-// their devices; pods that request new ones wait for Config.Grace. It does not
+// their devices; pods that request new ones wait for the grace period. It does not
 // block.
 func (m *Manager) Withdraw(resource string) { m.withdraw(resource, "in this process") }
 
@@ -206,7 +206,7 @@ func (m *Manager) ended(s *session, err error) (again bool) {
 		m.cfg.Log.Warn("connection to device plugin lost", zap.String("resource", s.resource), zap.String("endpoint", s.endpoint), zap.Error(err))
 	}
 	m.lose(r, fmt.Sprintf("its plugin does not answer: %v", err))
-	if errors.As(err, new(*resignedError)) || m.over(r) && time.Since(s.since) >= m.cfg.Grace {
+	if errors.As(err, new(*resignedError)) || m.over(r) && time.Since(s.since) >= grace {
 		m.cfg.Log.Warn("stopped calling device plugin until it registers again", zap.String("resource", s.resource), zap.Error(err))
 		r.session = nil
 		return false
@@ -215,7 +215,7 @@ func (m *Manager) ended(s *session, err error) (again bool) {
 }
 
 // lose records that a resource's plugin is gone. Manager.mu is held. Only the first loss sets the
-// time, so that retries do not extend Config.Grace.
+// time, so that retries do not extend the grace period.
 func (m *Manager) lose(r *resource, why string) {
 	r.why = why
 	if r.lost {
@@ -293,7 +293,7 @@ func (m *Manager) ready(r *resource, now time.Time) error {
 	// A blind pod blocks all new choices of its resources, since its devices are not known.
 	for _, b := range m.blind {
 		if b.hides(r.name) {
-			return notYet(b.since.Add(m.cfg.Grace), fmt.Sprintf("the devices of the running pod %s are not known, since their record was damaged; that pod has to end first", b.pod))
+			return notYet(b.since.Add(grace), fmt.Sprintf("the devices of the running pod %s are not known, since their record was damaged; that pod has to end first", b.pod))
 		}
 	}
 	switch s := r.session; {
@@ -302,7 +302,7 @@ func (m *Manager) ready(r *resource, now time.Time) error {
 	// A plugin that has just registered has Config.Timeout for its first list, even if the old
 	// one's grace period is over.
 	case s != nil && r.lost:
-		until := r.lostAt.Add(m.cfg.Grace)
+		until := r.lostAt.Add(grace)
 		if first := s.since.Add(m.cfg.Timeout); first.After(until) {
 			until = first
 		}
@@ -311,6 +311,6 @@ func (m *Manager) ready(r *resource, now time.Time) error {
 	case s != nil:
 		return notYet(s.since.Add(m.cfg.Timeout), "its new plugin has not listed any yet")
 	default:
-		return notYet(r.lostAt.Add(m.cfg.Grace), r.why)
+		return notYet(r.lostAt.Add(grace), r.why)
 	}
 }

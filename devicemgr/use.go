@@ -122,7 +122,7 @@ func (m *Manager) preStart(ctx context.Context, h Holding) error {
 		// Without the call, the container could start with a device in the state in which its
 		// last user left it.
 	} else if wanted {
-		why, until := r.why, r.lostAt.Add(m.cfg.Grace)
+		why, until := r.why, r.lostAt.Add(grace)
 		if s != nil && !r.lost { // the plugin was replaced
 			why, until = "its new plugin has not listed any yet", s.since.Add(m.cfg.Timeout)
 		}
