@@ -36,23 +36,22 @@ type Config struct {
 	Store Store
 
 	Parallel   int           // writes to the sink at a time; the default is 8
-	Timeout    time.Duration // limit of one write; the default is 30 s
-	Backoff    time.Duration // delay after a first failed write, doubled by each further one; the default is 1 s
 	MaxBackoff time.Duration // longest delay after failed writes; the default is 1 min
 
 	Log     *zap.Logger           // if nil, nothing is logged
 	Metrics prometheus.Registerer // if nil, metrics are not exported
 }
 
+const (
+	// writeTimeout limits one write.
+	writeTimeout = 30 * time.Second
+	// firstBackoff is the delay after a first failed write. Each further failure doubles it.
+	firstBackoff = time.Second
+)
+
 func (c Config) withDefaults() Config {
 	if c.Parallel == 0 {
 		c.Parallel = 8
-	}
-	if c.Timeout == 0 {
-		c.Timeout = 30 * time.Second
-	}
-	if c.Backoff == 0 {
-		c.Backoff = time.Second
 	}
 	if c.MaxBackoff == 0 {
 		c.MaxBackoff = time.Minute
@@ -69,11 +68,8 @@ func (c Config) validate() error {
 	if c.Parallel < 0 {
 		errs = append(errs, fmt.Errorf("Config.Parallel is %d; want a positive number", c.Parallel))
 	}
-	if c.Timeout < 0 {
-		errs = append(errs, fmt.Errorf("Config.Timeout is %v; want a positive duration", c.Timeout))
-	}
-	if c.Backoff < 0 || c.MaxBackoff < c.Backoff {
-		errs = append(errs, fmt.Errorf("Config.Backoff %v and MaxBackoff %v: want positive durations, the second not below the first", c.Backoff, c.MaxBackoff))
+	if c.MaxBackoff < firstBackoff {
+		errs = append(errs, fmt.Errorf("Config.MaxBackoff is %v; want at least %v", c.MaxBackoff, firstBackoff))
 	}
 	return errors.Join(errs...)
 }

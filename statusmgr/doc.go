@@ -23,8 +23,7 @@
 // (podworker/serial) with a handler that writes.
 //
 // The only dependency is a sink, and it is needed only to publish. [FileSink] writes a
-// file for each pod, [MemorySink] keeps statuses in memory; the example of [Sink] shows
-// one of twenty lines.
+// file for each pod. The example of [Sink] shows a sink of twenty lines.
 //
 // # States
 //
@@ -41,7 +40,7 @@
 // retried with back-off. Pods whose phase or readiness changed, and pods that have ended,
 // are written first, but every fourth slot goes to the others. Pods whose last write
 // failed use at most half of the slots: a sink that hangs for some pods delays the others
-// by at most Config.Timeout, once, and only if all slots hang at the same time.
+// by at most 30 seconds, once, and only if all slots hang at the same time.
 //
 // # What is never published
 //

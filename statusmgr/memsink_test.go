@@ -2,105 +2,163 @@ package statusmgr_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"testing"
-	"testing/synctest"
+	"slices"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/nodewright/nodewright/statusmgr"
 )
 
-var _ interface {
-	statusmgr.Sink
-	statusmgr.Loader
-} = (*statusmgr.MemorySink)(nil)
-
-func pod(name string) *v1.Pod {
-	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name)}}
+// memoryWrite is a successful call of Update or Delete.
+type memoryWrite struct {
+	At      time.Time
+	Pod     *v1.Pod // with the status as published; shared, not to be changed
+	Deleted bool
 }
 
-func TestKeepsWhatItIsTold(t *testing.T) {
-	s := statusmgr.NewMemorySink(2)
-	for _, name := range []string{"b", "a", "b"} {
-		if err := s.Update(t.Context(), pod(name), v1.PodStatus{Phase: v1.PodRunning}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got := s.List(); len(got) != 2 || got[0].Name != "a" || got[1].Name != "b" {
-		t.Errorf("list %v", got)
-	}
-	if got := s.History(); len(got) != 2 || got[0].Pod.Name != "a" {
-		t.Errorf("history %v, want the last two", got)
-	}
-	p, ok := s.Get("a")
-	if !ok || p.Status.Phase != v1.PodRunning {
-		t.Errorf("got %v, %v", p, ok)
-	}
-	p.Status.Phase = v1.PodFailed // the caller's own
-	if st, err := s.Load(t.Context()); err != nil || st["a"].Phase != v1.PodRunning || len(st) != 2 {
-		t.Errorf("loaded %v, %v", st, err)
-	}
-	if err := s.Delete(t.Context(), pod("a")); err != nil {
-		t.Error(err)
-	}
-	if _, ok := s.Get("a"); ok {
-		t.Error("it is there after its deletion")
-	}
+// memorySink is a Sink that keeps statuses in memory, and fails and delays calls on demand. A
+// restart is a second manager with the same sink.
+type memorySink struct {
+	limit int
+
+	mu      sync.Mutex
+	pods    map[types.UID]*v1.Pod
+	history []memoryWrite
+	total   int // number of writes since the start
+	failed  int
+	news    chan struct{} // closed at the next write; nil if no call of Wait waits
+	fail    func(*v1.Pod) error
+	delay   func(*v1.Pod) time.Duration
 }
 
-func TestFailsAndDelaysOnDemand(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := statusmgr.NewMemorySink(10)
-		bad := errors.New("bad")
-		s.FailWith(func(p *v1.Pod) error {
-			if p.Name == "bad" {
-				return bad
+// newMemorySink returns an empty Sink that remembers the last history writes.
+func newMemorySink(history int) *memorySink {
+	return &memorySink{limit: max(history, 0), pods: map[types.UID]*v1.Pod{}}
+}
+
+// FailWith makes fn be called before each call of the sink. If fn returns an error, the call
+// fails with this error. If fn is nil, no call fails.
+func (s *memorySink) FailWith(fn func(*v1.Pod) error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fail = fn
+}
+
+// DelayBy sets the function that returns how long each call of the sink takes. If fn is nil, a
+// call takes no time. A call whose context ends first fails.
+func (s *memorySink) DelayBy(fn func(*v1.Pod) time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.delay = fn
+}
+
+// Update stores a pod's status.
+func (s *memorySink) Update(ctx context.Context, pod *v1.Pod, status v1.PodStatus) error {
+	p := &v1.Pod{ObjectMeta: *pod.ObjectMeta.DeepCopy(), Status: *status.DeepCopy()}
+	return s.call(ctx, pod, memoryWrite{Pod: p})
+}
+
+// Delete drops a pod.
+func (s *memorySink) Delete(ctx context.Context, pod *v1.Pod) error {
+	return s.call(ctx, pod, memoryWrite{Pod: pod.DeepCopy(), Deleted: true})
+}
+
+// call makes one call of the sink: it waits for the delay, fails if FailWith says so, and then
+// applies w. It holds no lock while it waits, so that calls for different pods overlap as with a
+// server.
+func (s *memorySink) call(ctx context.Context, pod *v1.Pod, w memoryWrite) error {
+	s.mu.Lock()
+	fail, delay := s.fail, s.delay
+	s.mu.Unlock()
+	err := ctx.Err()
+	if delay != nil {
+		if d := delay(pod); d > 0 {
+			select {
+			case <-time.After(d):
+			case <-ctx.Done():
+				err = ctx.Err()
 			}
-			return nil
-		})
-		s.DelayBy(func(p *v1.Pod) time.Duration { return time.Minute })
-		if err := s.Update(t.Context(), pod("bad"), v1.PodStatus{}); !errors.Is(err, bad) {
-			t.Errorf("error %v", err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if err := s.Update(ctx, pod("slow"), v1.PodStatus{}); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("error %v", err)
-		}
-		if _, err := s.Wait(ctx, 1); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("waited for a write that never came: %v", err)
-		}
-		go func() { _ = s.Update(t.Context(), pod("slow"), v1.PodStatus{}) }()
-		began := time.Now()
-		if w, err := s.Wait(t.Context(), 1); err != nil || len(w) != 1 || time.Since(began) != time.Minute {
-			t.Errorf("%v, %v after %v", w, err, time.Since(began))
-		}
-		if ok, failed := s.Counts(); ok != 1 || failed != 2 {
-			t.Errorf("%d calls succeeded and %d failed", ok, failed)
-		}
-	})
+	}
+	if err == nil && fail != nil {
+		err = fail(pod)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		s.failed++
+		return err
+	}
+	if w.Deleted {
+		delete(s.pods, pod.UID)
+	} else {
+		s.pods[pod.UID] = w.Pod
+	}
+	w.At = time.Now()
+	s.total++
+	s.history = append(s.history, w)
+	if n := len(s.history) - s.limit; n > 0 {
+		s.history = slices.Delete(s.history, 0, n)
+	}
+	// Closed and not sent to: any number of callers may wait.
+	if s.news != nil {
+		close(s.news)
+		s.news = nil
+	}
+	return nil
 }
 
-func ExampleMemorySink() {
-	sink := statusmgr.NewMemorySink(10)
-	m, err := statusmgr.New(statusmgr.Config{Sink: sink})
-	if err != nil {
-		panic(err)
+// Get returns a copy of a pod with its status.
+func (s *memorySink) Get(uid types.UID) (*v1.Pod, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, ok := s.pods[uid]
+	return p.DeepCopy(), ok
+}
+
+// Load returns every status. A manager calls it after a restart.
+func (s *memorySink) Load(context.Context) (map[types.UID]v1.PodStatus, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := map[types.UID]v1.PodStatus{}
+	for uid, p := range s.pods {
+		out[uid] = *p.Status.DeepCopy()
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error)
-	go func() { ended <- m.Run(ctx) }()
-	m.Set(pod("web"), v1.PodStatus{Phase: v1.PodRunning})
-	writes, err := sink.Wait(ctx, 1)
-	fmt.Println(writes[0].Pod.Name, writes[0].Pod.Status.Phase, err)
-	cancel()
-	fmt.Println(<-ended)
-	// Output:
-	// web Running <nil>
-	// <nil>
+	return out, nil
+}
+
+// History returns the remembered writes, oldest first.
+func (s *memorySink) History() []memoryWrite {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.history)
+}
+
+// Counts returns the number of calls that succeeded, and that failed.
+func (s *memorySink) Counts() (succeeded, failed int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.total, s.failed
+}
+
+// Wait waits until there have been n writes since the start, or until ctx ends. It returns the
+// remembered writes, and ctx's error if ctx ended first.
+func (s *memorySink) Wait(ctx context.Context, n int) ([]memoryWrite, error) {
+	for {
+		s.mu.Lock()
+		if s.news == nil {
+			s.news = make(chan struct{})
+		}
+		total, news, history := s.total, s.news, slices.Clone(s.history)
+		s.mu.Unlock()
+		if total >= n {
+			return history, nil
+		}
+		select {
+		case <-news:
+		case <-ctx.Done():
+			return history, ctx.Err()
+		}
+	}
 }

@@ -18,7 +18,7 @@ import (
 // A mirror that is replaced while the status is written to the old one gets it
 // as well.
 func TestMirrorIsReplacedDuringAWrite(t *testing.T) {
-	sink, as := statusmgr.NewMemorySink(10), &mirrors{}
+	sink, as := newMemorySink(10), &mirrors{}
 	run(t, statusmgr.Config{Sink: sink}, func(m *statusmgr.Manager) {
 		p := newPod("p")
 		p.Annotations = map[string]string{"kubernetes.io/config.source": "file"}
@@ -40,7 +40,7 @@ func TestMirrorIsReplacedDuringAWrite(t *testing.T) {
 
 // A sink that finds a pod gone and then finds it after all deletes it.
 func TestGonePodsThatComeBackAreDeleted(t *testing.T) {
-	sink := statusmgr.NewMemorySink(10)
+	sink := newMemorySink(10)
 	run(t, statusmgr.Config{Sink: sink}, func(m *statusmgr.Manager) {
 		sink.FailWith(always(statusmgr.ErrGone))
 		p := newPod("p")
@@ -61,7 +61,7 @@ func TestGonePodsThatComeBackAreDeleted(t *testing.T) {
 // A pod that was over before its deletion was requested has left what goes with it alone: it
 // is deleted when it is over once more.
 func TestDeletionAfterTheEndWaits(t *testing.T) {
-	sink := statusmgr.NewMemorySink(10)
+	sink := newMemorySink(10)
 	run(t, statusmgr.Config{Sink: sink}, func(m *statusmgr.Manager) {
 		p := newPod("p")
 		m.Set(p, status(v1.PodRunning))
@@ -86,7 +86,7 @@ func TestDeletionAfterTheEndWaits(t *testing.T) {
 // A pod that is over is deleted when its deletion is requested, though its
 // status does not change.
 func TestReconcileSeesRequestedDeletions(t *testing.T) {
-	sink := statusmgr.NewMemorySink(10)
+	sink := newMemorySink(10)
 	run(t, statusmgr.Config{Sink: sink}, func(m *statusmgr.Manager) {
 		p := newPod("p")
 		m.Set(p, status(v1.PodRunning))
@@ -108,7 +108,7 @@ func TestReconcileSeesRequestedDeletions(t *testing.T) {
 
 // Reconcile publishes to an object that the last write did not find.
 func TestReconcileFindsTheMirror(t *testing.T) {
-	sink, as := statusmgr.NewMemorySink(10), &mirrors{}
+	sink, as := newMemorySink(10), &mirrors{}
 	run(t, statusmgr.Config{Sink: sink}, func(m *statusmgr.Manager) {
 		p, api := newPod("p"), mirror("m")
 		p.Annotations = map[string]string{"kubernetes.io/config.source": "file"}
@@ -140,7 +140,7 @@ func slowDisk() *checkpointtest.Disk {
 // A pod's containers stop while its status waits for the disk: what is published with the
 // terminal phase shows them as stopped, and not as running.
 func TestAPhaseIsThatOfItsContainers(t *testing.T) {
-	sink := statusmgr.NewMemorySink(10)
+	sink := newMemorySink(10)
 	run(t, statusmgr.Config{Sink: sink, Store: slowDisk()}, func(m *statusmgr.Manager) {
 		p := newPod("p")
 		m.Set(p, status(v1.PodRunning))
@@ -164,7 +164,7 @@ func TestAPhaseIsThatOfItsContainers(t *testing.T) {
 
 // A phase that was withheld goes before the bulk.
 func TestWithheldPhasesGoFirst(t *testing.T) {
-	sink := statusmgr.NewMemorySink(100)
+	sink := newMemorySink(100)
 	run(t, statusmgr.Config{Sink: sink, Parallel: 1}, func(m *statusmgr.Manager) {
 		for i := range 10 {
 			m.Set(newPod(fmt.Sprint("p", i)), readyStatus(0, false))
@@ -192,7 +192,7 @@ func TestWithheldPhasesGoFirst(t *testing.T) {
 
 // A pod that is forgotten while it is queued is not written, and takes no slot.
 func TestForgottenPodsAreNotWritten(t *testing.T) {
-	sink := statusmgr.NewMemorySink(10)
+	sink := newMemorySink(10)
 	run(t, statusmgr.Config{Sink: sink, Parallel: 1}, func(m *statusmgr.Manager) {
 		sink.DelayBy(take(time.Second))
 		m.Set(newPod("first"), status(v1.PodRunning))
@@ -213,7 +213,7 @@ func TestForgottenPodsAreNotWritten(t *testing.T) {
 
 // The end of a pod that begins anew while that end waits for the disk is not published any more.
 func TestEndsOfEarlierLivesAreNotWritten(t *testing.T) {
-	sink := statusmgr.NewMemorySink(10)
+	sink := newMemorySink(10)
 	run(t, statusmgr.Config{Sink: sink, Store: slowDisk()}, func(m *statusmgr.Manager) {
 		p := newPod("p")
 		m.Set(p, status(v1.PodRunning))

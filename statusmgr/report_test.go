@@ -26,7 +26,7 @@ func guessed(p *v1.Pod, st v1.PodStatus) statusmgr.Report {
 func TestGuessesAreNotPublished(t *testing.T) {
 	since := metav1.NewTime(time.Unix(1000, 0))
 	for _, guess := range []bool{true, false} {
-		sink := statusmgr.NewMemorySink(100)
+		sink := newMemorySink(100)
 		run(t, statusmgr.Config{Sink: sink}, func(m *statusmgr.Manager) {
 			p := newPod("p")
 			p.Spec.Containers = []v1.Container{{Name: "c"}}
@@ -66,7 +66,7 @@ func TestGuessesAreNotPublished(t *testing.T) {
 // A write that was due before a status is a guess has what was due; a guess that comes while
 // the pod waits for its turn is not written.
 func TestAGuessBeforeItsTurn(t *testing.T) {
-	sink := statusmgr.NewMemorySink(100)
+	sink := newMemorySink(100)
 	synctest.Test(t, func(t *testing.T) {
 		m, err := statusmgr.New(statusmgr.Config{Sink: sink})
 		if err != nil {
@@ -91,7 +91,7 @@ func TestAGuessBeforeItsTurn(t *testing.T) {
 // A status of an earlier life that comes late is ignored, and what the disk has of an earlier life is no
 // past of this one.
 func TestLives(t *testing.T) {
-	store, sink := &checkpointtest.Disk{}, statusmgr.NewMemorySink(10)
+	store, sink := &checkpointtest.Disk{}, newMemorySink(10)
 	of := func(life uint32, st v1.PodStatus) statusmgr.Report {
 		return statusmgr.Report{Status: st, Life: life, Shown: statusmgr.Itself(newPod("p")), Runs: observed.No}
 	}
@@ -128,7 +128,7 @@ func TestLives(t *testing.T) {
 // run by now. That of any other pod is.
 func TestAStoredEndOfAStaticPodWaits(t *testing.T) {
 	for source, want := range map[string]string{"file": "", "api": "p Failed"} {
-		store, sink := &checkpointtest.Disk{}, statusmgr.NewMemorySink(10)
+		store, sink := &checkpointtest.Disk{}, newMemorySink(10)
 		var left *checkpointtest.Disk
 		run(t, statusmgr.Config{Sink: sink, Store: store}, func(m *statusmgr.Manager) {
 			sink.FailWith(always(errors.New("down")))
@@ -138,7 +138,7 @@ func TestAStoredEndOfAStaticPodWaits(t *testing.T) {
 			synctest.Wait()
 			left = store.Clone()
 		})
-		sink = statusmgr.NewMemorySink(10)
+		sink = newMemorySink(10)
 		run(t, statusmgr.Config{Sink: sink, Store: left}, func(*statusmgr.Manager) {
 			time.Sleep(time.Hour)
 			if got := told(sink); got != want {

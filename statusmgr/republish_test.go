@@ -20,7 +20,7 @@ import (
 )
 
 // told lists the writes: the UID of the object, and the phase or "deleted".
-func told(s *statusmgr.MemorySink) string {
+func told(s *memorySink) string {
 	var out []string
 	for _, w := range s.History() {
 		what := string(w.Pod.Status.Phase)
@@ -63,7 +63,7 @@ func mirror(uid types.UID) *v1.Pod {
 }
 
 func TestStaticPodsArePublishedAsTheirMirrors(t *testing.T) {
-	sink, as := statusmgr.NewMemorySink(100), &mirrors{}
+	sink, as := newMemorySink(100), &mirrors{}
 	run(t, statusmgr.Config{Sink: sink}, func(m *statusmgr.Manager) {
 		check := func(step, want string) {
 			t.Helper()
@@ -109,7 +109,7 @@ func TestStaticPodsArePublishedAsTheirMirrors(t *testing.T) {
 // What is only remembered of a mirror is no base for what is sent to it: the status waits until
 // it is known, and continues what was remembered here.
 func TestARememberedMirrorWaits(t *testing.T) {
-	sink, as := statusmgr.NewMemorySink(100), &mirrors{}
+	sink, as := newMemorySink(100), &mirrors{}
 	run(t, statusmgr.Config{Sink: sink}, func(m *statusmgr.Manager) {
 		p, there := newPod("p"), mirror("m")
 		p.Annotations = map[string]string{"kubernetes.io/config.source": "file"}
@@ -152,7 +152,7 @@ func TestTheMirrorsStatusIsTheOldOne(t *testing.T) {
 }
 
 func TestReconcile(t *testing.T) {
-	sink := statusmgr.NewMemorySink(100)
+	sink := newMemorySink(100)
 	run(t, statusmgr.Config{Sink: sink}, func(m *statusmgr.Manager) {
 		p := newPod("p")
 		p.Status.Phase = v1.PodPending // there is an API
@@ -204,7 +204,7 @@ func TestReconcile(t *testing.T) {
 }
 
 func TestFailedDeletionIsTriedAgain(t *testing.T) {
-	sink := statusmgr.NewMemorySink(100)
+	sink := newMemorySink(100)
 	run(t, statusmgr.Config{Sink: sink}, func(m *statusmgr.Manager) {
 		p := newPod("p")
 		now := metav1.Now()
@@ -235,7 +235,7 @@ func TestFailedDeletionIsTriedAgain(t *testing.T) {
 // A terminal phase that was withheld is published when the containers are gone, though the status
 // is the same; all else is published at once.
 func TestWithheldPhasesAreNotForgotten(t *testing.T) {
-	sink, store := statusmgr.NewMemorySink(100), &checkpointtest.Disk{}
+	sink, store := newMemorySink(100), &checkpointtest.Disk{}
 	run(t, statusmgr.Config{Sink: sink, Store: store}, func(m *statusmgr.Manager) {
 		p := newPod("p")
 		m.Set(p, status(v1.PodRunning))
@@ -270,7 +270,7 @@ func TestWithheldPhasesAreNotForgotten(t *testing.T) {
 
 // What others write to the API's object stays as it is there.
 func TestForeignConditionsAreTheAPIs(t *testing.T) {
-	sink := statusmgr.NewMemorySink(10)
+	sink := newMemorySink(10)
 	run(t, statusmgr.Config{Sink: sink}, func(m *statusmgr.Manager) {
 		p := newPod("p")
 		p.Status = v1.PodStatus{Phase: v1.PodPending, Conditions: []v1.PodCondition{{Type: "gate", Status: v1.ConditionTrue}}}
@@ -291,7 +291,7 @@ func TestForeignConditionsAreTheAPIs(t *testing.T) {
 
 // A sink that finds the pod gone is not asked again until there is news.
 func TestGonePodsAreLeftAlone(t *testing.T) {
-	sink, store := statusmgr.NewMemorySink(10), &checkpointtest.Disk{}
+	sink, store := newMemorySink(10), &checkpointtest.Disk{}
 	run(t, statusmgr.Config{Sink: sink, Store: store}, func(m *statusmgr.Manager) {
 		sink.FailWith(always(fmt.Errorf("get pod: %w", statusmgr.ErrGone)))
 		p := newPod("p")
@@ -314,7 +314,7 @@ func TestGonePodsAreLeftAlone(t *testing.T) {
 // A write that failed may have been done: what was there before it is written
 // again when the status is that again.
 func TestFailedWritesAreNotTrusted(t *testing.T) {
-	sink := statusmgr.NewMemorySink(10)
+	sink := newMemorySink(10)
 	run(t, statusmgr.Config{Sink: sink}, func(m *statusmgr.Manager) {
 		m.Set(newPod("p"), readyStatus(0, false))
 		synctest.Wait()
@@ -333,7 +333,7 @@ func TestFailedWritesAreNotTrusted(t *testing.T) {
 
 // Changes that take each other back before the sink is told are no write.
 func TestChangesBackAndForthAreNoWrite(t *testing.T) {
-	sink := statusmgr.NewMemorySink(10)
+	sink := newMemorySink(10)
 	run(t, statusmgr.Config{Sink: sink, Parallel: 1}, func(m *statusmgr.Manager) {
 		m.Set(newPod("p"), readyStatus(0, true))
 		synctest.Wait()

@@ -35,7 +35,7 @@ func take(d time.Duration) func(*v1.Pod) time.Duration {
 // What ends a pod is stored before the sink is told for the first time, and
 // nothing is stored that the sink takes at once.
 func TestEndsAreStoredBeforeTheyArePublished(t *testing.T) {
-	store, sink := &checkpointtest.Disk{}, statusmgr.NewMemorySink(10)
+	store, sink := &checkpointtest.Disk{}, newMemorySink(10)
 	run(t, statusmgr.Config{Sink: sink, Store: store}, func(m *statusmgr.Manager) {
 		var first string
 		sink.FailWith(func(p *v1.Pod) error { first += p.Name + ":" + state(store) + " "; return nil })
@@ -54,7 +54,7 @@ func TestEndsAreStoredBeforeTheyArePublished(t *testing.T) {
 
 // An end that has to wait for its turn is stored at once.
 func TestEndsAreStoredWhileTheyWait(t *testing.T) {
-	store, sink := &checkpointtest.Disk{}, statusmgr.NewMemorySink(10)
+	store, sink := &checkpointtest.Disk{}, newMemorySink(10)
 	run(t, statusmgr.Config{Sink: sink, Store: store, Parallel: 1}, func(m *statusmgr.Manager) {
 		sink.DelayBy(take(100 * time.Millisecond))
 		m.Set(newPod("first"), status(v1.PodRunning))
@@ -73,7 +73,7 @@ func TestEndsAreStoredWhileTheyWait(t *testing.T) {
 
 func TestTroubleIsStored(t *testing.T) {
 	t.Run("a write that fails", func(t *testing.T) {
-		store, sink := &checkpointtest.Disk{}, statusmgr.NewMemorySink(10)
+		store, sink := &checkpointtest.Disk{}, newMemorySink(10)
 		run(t, statusmgr.Config{Sink: sink, Store: store}, func(m *statusmgr.Manager) {
 			sink.FailWith(always(errors.New("down")))
 			m.Set(newPod("p"), status(v1.PodRunning))
@@ -97,7 +97,7 @@ func TestTroubleIsStored(t *testing.T) {
 		})
 	})
 	t.Run("a write that lasts", func(t *testing.T) {
-		store, sink := &checkpointtest.Disk{}, statusmgr.NewMemorySink(10)
+		store, sink := &checkpointtest.Disk{}, newMemorySink(10)
 		run(t, statusmgr.Config{Sink: sink, Store: store}, func(m *statusmgr.Manager) {
 			sink.DelayBy(take(5 * time.Second))
 			m.Set(newPod("p"), status(v1.PodRunning))
@@ -114,7 +114,7 @@ func TestTroubleIsStored(t *testing.T) {
 		})
 	})
 	t.Run("the end of the agent", func(t *testing.T) {
-		store, sink := &checkpointtest.Disk{}, statusmgr.NewMemorySink(10)
+		store, sink := &checkpointtest.Disk{}, newMemorySink(10)
 		run(t, statusmgr.Config{Sink: sink, Store: store, Parallel: 1}, func(m *statusmgr.Manager) {
 			sink.DelayBy(take(500 * time.Millisecond))
 			for _, name := range []string{"a", "b", "c"} {
@@ -128,7 +128,7 @@ func TestTroubleIsStored(t *testing.T) {
 		}
 	})
 	t.Run("a store that fails", func(t *testing.T) {
-		store, sink := &checkpointtest.Disk{}, statusmgr.NewMemorySink(10)
+		store, sink := &checkpointtest.Disk{}, newMemorySink(10)
 		store.Fault(checkpointtest.Fail(errors.New("full"), "write", "delete"))
 		run(t, statusmgr.Config{Sink: sink, Store: store}, func(m *statusmgr.Manager) {
 			m.Set(newPod("p"), terminated(v1.PodFailed, 1))
@@ -139,7 +139,7 @@ func TestTroubleIsStored(t *testing.T) {
 		})
 	})
 	t.Run("a value that cannot be deleted", func(t *testing.T) {
-		store, sink := &checkpointtest.Disk{}, statusmgr.NewMemorySink(10)
+		store, sink := &checkpointtest.Disk{}, newMemorySink(10)
 		run(t, statusmgr.Config{Sink: sink, Store: store}, func(m *statusmgr.Manager) {
 			sink.FailWith(func(*v1.Pod) error {
 				store.Fault(checkpointtest.Fail(errors.New("read-only"), "write", "delete"))
@@ -160,7 +160,7 @@ func TestTroubleIsStored(t *testing.T) {
 
 // What was not published before a crash is, and nobody has to Set it.
 func TestUnsentStatusesSurviveACrash(t *testing.T) {
-	store, sink := &checkpointtest.Disk{}, statusmgr.NewMemorySink(10)
+	store, sink := &checkpointtest.Disk{}, newMemorySink(10)
 	var left *checkpointtest.Disk
 	deleted := metav1.Now()
 	run(t, statusmgr.Config{Sink: sink, Store: store}, func(m *statusmgr.Manager) {
@@ -175,7 +175,7 @@ func TestUnsentStatusesSurviveACrash(t *testing.T) {
 	})
 	left.Put("damaged", "{")
 	left.Put("other", left.Value("p"))
-	sink = statusmgr.NewMemorySink(10)
+	sink = newMemorySink(10)
 	run(t, statusmgr.Config{Sink: sink, Store: left}, func(m *statusmgr.Manager) {
 		synctest.Wait()
 		var got []string
@@ -204,7 +204,7 @@ func TestStaleStatusIsNotPublished(t *testing.T) {
 		st.ContainerStatuses[0].RestartCount = n
 		return st
 	}
-	store, sink := &checkpointtest.Disk{}, statusmgr.NewMemorySink(10)
+	store, sink := &checkpointtest.Disk{}, newMemorySink(10)
 	var left *checkpointtest.Disk
 	run(t, statusmgr.Config{Sink: sink, Store: store}, func(m *statusmgr.Manager) {
 		sink.FailWith(always(errors.New("down")))
@@ -222,7 +222,7 @@ func TestStaleStatusIsNotPublished(t *testing.T) {
 	pod := newPod("p")
 	p, _ := sink.Get("p")
 	pod.Status = p.Status
-	sink = statusmgr.NewMemorySink(10)
+	sink = newMemorySink(10)
 	run(t, statusmgr.Config{Sink: sink, Store: left}, func(m *statusmgr.Manager) {
 		time.Sleep(time.Hour)
 		if h := sink.History(); len(h) > 0 {
@@ -256,7 +256,7 @@ func TestStaleStatusIsNotPublished(t *testing.T) {
 // While the sink is still down after the crash, dropping the pod drops what is
 // stored.
 func TestRetainDropsWhatIsStored(t *testing.T) {
-	store, sink := &checkpointtest.Disk{}, statusmgr.NewMemorySink(10)
+	store, sink := &checkpointtest.Disk{}, newMemorySink(10)
 	run(t, statusmgr.Config{Sink: sink, Store: store}, func(m *statusmgr.Manager) {
 		sink.FailWith(always(errors.New("down")))
 		m.Set(newPod("p"), status(v1.PodRunning))
@@ -280,7 +280,7 @@ func TestRetainDropsWhatIsStored(t *testing.T) {
 
 // After a restart the first status is a change of what was published.
 func TestWhatWasPublishedIsWhatChanges(t *testing.T) {
-	sink := statusmgr.NewMemorySink(10)
+	sink := newMemorySink(10)
 	var began *metav1.Time
 	before := func() v1.PodStatus {
 		st := status(v1.PodRunning)
@@ -340,14 +340,14 @@ func TestWhatWasPublishedIsWhatChanges(t *testing.T) {
 }
 
 // badLoader cannot tell what it published.
-type badLoader struct{ *statusmgr.MemorySink }
+type badLoader struct{ *memorySink }
 
 func (badLoader) Load(context.Context) (map[types.UID]v1.PodStatus, error) {
 	return map[types.UID]v1.PodStatus{"some": status(v1.PodRunning)}, errors.New("unreadable")
 }
 
 func TestRestoreFailsAndTheAgentStarts(t *testing.T) {
-	run(t, statusmgr.Config{Sink: badLoader{statusmgr.NewMemorySink(1)}}, func(m *statusmgr.Manager) {
+	run(t, statusmgr.Config{Sink: badLoader{newMemorySink(1)}}, func(m *statusmgr.Manager) {
 		if err := m.Restore(context.Background()); err == nil || !strings.Contains(err.Error(), "unreadable") {
 			t.Errorf("error %v", err)
 		}
@@ -363,7 +363,7 @@ func TestRestoreFailsAndTheAgentStarts(t *testing.T) {
 
 // A status that was Set before the store was read is newer than the stored.
 func TestRestoreLeavesWhatWasSet(t *testing.T) {
-	store, sink := &checkpointtest.Disk{}, statusmgr.NewMemorySink(10)
+	store, sink := &checkpointtest.Disk{}, newMemorySink(10)
 	run(t, statusmgr.Config{Sink: sink, Store: store}, func(m *statusmgr.Manager) {
 		sink.FailWith(always(errors.New("down")))
 		m.Set(newPod("p"), status(v1.PodPending))
@@ -395,7 +395,7 @@ func TestRestoreLeavesWhatWasSet(t *testing.T) {
 
 // Statuses of a store that cannot be read at the start are published once it can.
 func TestLateRestore(t *testing.T) {
-	store, sink := &checkpointtest.Disk{}, statusmgr.NewMemorySink(10)
+	store, sink := &checkpointtest.Disk{}, newMemorySink(10)
 	var left *checkpointtest.Disk
 	run(t, statusmgr.Config{Sink: sink, Store: store}, func(m *statusmgr.Manager) {
 		sink.FailWith(always(errors.New("down")))
@@ -404,7 +404,7 @@ func TestLateRestore(t *testing.T) {
 		synctest.Wait()
 		left = store.Clone()
 	})
-	sink = statusmgr.NewMemorySink(10)
+	sink = newMemorySink(10)
 	left.Fault(checkpointtest.Fail(errors.New("input/output error"), "keys"))
 	run(t, statusmgr.Config{Sink: sink, Store: left}, func(m *statusmgr.Manager) {
 		synctest.Wait()

@@ -242,7 +242,7 @@ func TestChangesBeforeTheWriteAreOne(t *testing.T) {
 
 func TestBackoffDoublesAndEnds(t *testing.T) {
 	sink := &countingSink{err: errors.New("down")}
-	run(t, statusmgr.Config{Sink: sink, Backoff: time.Second, MaxBackoff: 8 * time.Second}, func(m *statusmgr.Manager) {
+	run(t, statusmgr.Config{Sink: sink, MaxBackoff: 8 * time.Second}, func(m *statusmgr.Manager) {
 		m.Set(newPod("p"), status(v1.PodPending))
 		m.Set(newPod("p"), status(v1.PodRunning))
 		time.Sleep(2 * time.Minute)

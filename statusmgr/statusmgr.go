@@ -72,7 +72,7 @@ func New(cfg Config) (*Manager, error) {
 		return nil, fmt.Errorf("statusmgr: %w", err)
 	}
 	return &Manager{
-		cfg: cfg, met: met, delays: &retry.Backoff{First: cfg.Backoff, Max: cfg.MaxBackoff},
+		cfg: cfg, met: met, delays: &retry.Backoff{First: firstBackoff, Max: cfg.MaxBackoff},
 		entries: map[types.UID]*entry{},
 		queue:   newPublishQueue(cfg.Parallel),
 		store:   newStoreWriter(),

@@ -44,7 +44,7 @@ type result struct {
 // calls makes the calls of a write: an update if there is something to publish, and the deletion if
 // it is due.
 func (m *Manager) calls(w *write) {
-	ctx, cancel := context.WithTimeout(m.ctx, m.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(m.ctx, writeTimeout)
 	defer cancel()
 	as := m.target(w)
 	if as == nil {
