@@ -47,9 +47,6 @@ type Config struct {
 	CollectTimeout  time.Duration // also of Recovered; the default is 2 min
 	// DiskTimeout limits each use of StateDir and NetnsDir. The default is 30 s.
 	DiskTimeout time.Duration
-	// Parallel limits the concurrent plugin calls. Abandoned calls do not count. The default is
-	// 8.
-	Parallel int
 
 	// BootID identifies the boot of the machine. The default is the kernel's boot ID.
 	BootID string
@@ -61,7 +58,8 @@ type Config struct {
 const (
 	defaultNetnsDir = "/run/netns"
 	defaultPrefix   = "nodewright"
-	defaultParallel = 8
+	// parallelCalls limits the concurrent plugin calls. Abandoned calls do not count.
+	parallelCalls = 8
 	// parallelChecks limits the concurrent checks after a restart.
 	parallelChecks = 4
 	// grace is the time that a plugin has to return after its deadline.
@@ -111,12 +109,6 @@ func (c Config) withDefaults() (Config, error) {
 		if *d.value == 0 {
 			*d.value = d.other
 		}
-	}
-	if c.Parallel < 0 {
-		errs = append(errs, fmt.Errorf("Config.Parallel is %d; want a positive number, or 0 for %d", c.Parallel, defaultParallel))
-	}
-	if c.Parallel == 0 {
-		c.Parallel = defaultParallel
 	}
 	if !prefixForm.MatchString(c.Prefix) {
 		errs = append(errs, fmt.Errorf("Config.Prefix is %q; want %s", c.Prefix, prefixForm))

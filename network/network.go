@@ -120,7 +120,7 @@ func New(cfg Config) (*Network, error) {
 	n := &Network{
 		cfg:     cfg,
 		store:   newStore(cfg.StateDir, cfg.DiskTimeout),
-		slots:   make(chan struct{}, cfg.Parallel),
+		slots:   make(chan struct{}, parallelCalls),
 		checks:  make(chan struct{}, parallelChecks),
 		retries: retry.Backoff{First: firstRetry, Max: lastRetry},
 		loaded:  make(chan struct{}),

@@ -57,10 +57,10 @@ func make4097() (out []Port) {
 }
 
 func TestConfigsThatAreRefused(t *testing.T) {
-	_, err := New(Config{StateDir: "state", NetnsDir: "netns", Prefix: "Nw/", Parallel: -1, SetUpTimeout: -1, BootID: "b"})
+	_, err := New(Config{StateDir: "state", NetnsDir: "netns", Prefix: "Nw/", SetUpTimeout: -1, BootID: "b"})
 	for _, words := range []string{
 		`Config.Plugins is empty`, `Config.StateDir is "state"; want an absolute path`, `Config.NetnsDir is "netns"`,
-		`Config.Prefix is "Nw/"`, `Config.Parallel is -1`, `Config.SetUpTimeout is -1ns`,
+		`Config.Prefix is "Nw/"`, `Config.SetUpTimeout is -1ns`,
 	} {
 		if err == nil || !strings.Contains(err.Error(), words) {
 			t.Errorf("%v does not say %s", err, words)
