@@ -7,7 +7,6 @@ import (
 	"net"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
@@ -79,10 +78,8 @@ type Config struct {
 	SystemLogDir  string // /var/log
 	CheckpointDir string // <root>/checkpoints
 
-	Timeout  time.Duration // of a request without streaming; the default is 30 s
-	Heavy    int           // limit of concurrent requests to each expensive endpoint; the default is 8
-	Streams  int           // limit of exec, attach, portForward and logs, of each at most three quarters; the default is 1000
-	Requests int           // limit of concurrent other requests, per port; the default is 400. On the main port only authorized ones count.
+	Streams  int // limit of exec, attach, portForward and logs, of each at most three quarters; the default is 1000
+	Requests int // limit of concurrent other requests, per port; the default is 400. On the main port only authorized ones count.
 	// One user may have at most seven eighths of each of these limits.
 
 	// One client host may have twice as many connections to a port as the sum of Requests and
@@ -108,13 +105,10 @@ func (c Config) withDefaults() Config {
 	for _, n := range []struct {
 		field *int
 		def   int
-	}{{&c.Heavy, 8}, {&c.Streams, 1000}, {&c.Requests, 400}} {
+	}{{&c.Streams, 1000}, {&c.Requests, 400}} {
 		if *n.field == 0 {
 			*n.field = n.def
 		}
-	}
-	if c.Timeout == 0 {
-		c.Timeout = 30 * time.Second
 	}
 	if c.Log == nil {
 		c.Log = zap.NewNop()
@@ -174,8 +168,7 @@ func (c Config) validate() error {
 	for i, h := range c.Health {
 		must(h.Name != "" && !strings.ContainsAny(h.Name, "/{} ") && h.Check != nil, "Config.Health[%d] is named %q; want a word and a function", i, h.Name)
 	}
-	// Negative values would end every request at once, or reject all.
-	must(c.Timeout > 0, "Config.Timeout is %v; want a positive duration", c.Timeout)
-	must(c.Heavy > 0 && c.Streams > 0 && c.Requests > 0, "Config.Heavy is %d, Streams %d, Requests %d; want positive numbers", c.Heavy, c.Streams, c.Requests)
+	// Negative values would reject all.
+	must(c.Streams > 0 && c.Requests > 0, "Config.Streams is %d, Requests %d; want positive numbers", c.Streams, c.Requests)
 	return errors.Join(errs...)
 }

@@ -21,7 +21,7 @@ const checkpointLasts = 10 * time.Minute
 func (s *Server) debugRoutes() []route {
 	var rs []route
 	if s.cfg.Checkpoint != nil {
-		// Its timeout is far longer than Config.Timeout.
+		// Its timeout is far longer than requestTime.
 		rs = append(rs, route{pattern: "/checkpoint/{namespace}/{pod}/{container}", methods: post, heavy: true, budget: checkpointLasts, serve: s.checkpoint})
 	}
 	if s.cfg.Configz != nil {
@@ -52,7 +52,7 @@ func (s *Server) debugRoutes() []route {
 	}
 	logs := nodelog.Handler(nodelog.Config{Dir: s.cfg.SystemLogDir, Query: s.cfg.EnableSystemLogQuery})
 	// Logs may be large and clients slow, so the budget is ten times the usual one.
-	return append(rs, route{pattern: "/logs/", methods: get, heavy: true, budget: 10 * s.cfg.Timeout, serve: http.StripPrefix("/logs", logs).ServeHTTP})
+	return append(rs, route{pattern: "/logs/", methods: get, heavy: true, budget: 10 * requestTime, serve: http.StripPrefix("/logs", logs).ServeHTTP})
 }
 
 // logLevel returns the verbosity, or sets it to the number in the body.

@@ -106,7 +106,7 @@ func (s *Server) copyLog(w http.ResponseWriter, r *http.Request, id string, o cr
 // logFile returns the path of a log. It has its own deadline, since the request may follow the
 // log for days.
 func (s *Server) logFile(ctx context.Context, id string) (string, bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, requestTime)
 	defer cancel()
 	path, open, err := s.cfg.Logs.LogFile(ctx, id)
 	if err == nil && path == "" {

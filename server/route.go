@@ -28,7 +28,7 @@ type route struct {
 	stream bool          // ended by the client: no timeout
 	heavy  bool          // expensive: few at a time
 	body   bool          // the body is read before the request takes a slot of an expensive endpoint or a stream
-	budget time.Duration // replaces Config.Timeout
+	budget time.Duration // replaces requestTime
 }
 
 var (
@@ -121,8 +121,8 @@ func tooMany(w http.ResponseWriter) {
 // route and server, since all requests of the route share the counters.
 func (s *Server) limited(r route) http.HandlerFunc {
 	// of counts the requests of this route.
-	of, kind, methods := newInFlight(s.cfg.Heavy), s.kind(r), r.allows()
-	budget := s.cfg.Timeout
+	of, kind, methods := newInFlight(heavyRequests), s.kind(r), r.allows()
+	budget := requestTime
 	if r.budget > 0 {
 		budget = r.budget
 	}
@@ -201,19 +201,23 @@ func (s *Server) kind(r route) *inFlight {
 // once.
 type leaveKey struct{}
 
-// late is the time that a client has to read the answer after the deadline of the endpoint. If
-// Config.Timeout is shorter, the client has only that time.
-const late = 10 * time.Second
+const (
+	// requestTime limits a request without streaming.
+	requestTime = 30 * time.Second
+	// late is the time that a client has to read the answer after the deadline of the endpoint.
+	late = 10 * time.Second
+	// heavyRequests limits the concurrent requests to each expensive endpoint.
+	heavyRequests = 8
+)
 
 // within sets the deadlines for reading the request's body and for writing the answer. Both are now
-// plus budget plus the time for sending the answer, which is late or Config.Timeout, whichever is
-// shorter. They replace earlier deadlines. If budget is 0, there are no deadlines.
+// plus budget plus late. They replace earlier deadlines. If budget is 0, there are no deadlines.
 func (s *Server) within(w http.ResponseWriter, budget time.Duration) {
 	rc := http.NewResponseController(w)
 	var at time.Time
 	if budget > 0 {
 		// The answer may be ready just before the deadline, and still has to be sent.
-		at = time.Now().Add(budget + min(late, s.cfg.Timeout))
+		at = time.Now().Add(budget + late)
 	}
 	// A recorder in tests has no deadlines, and needs none.
 	_ = rc.SetReadDeadline(at)
@@ -226,7 +230,7 @@ func (s *Server) outermost(server string, rs []route, next http.Handler) http.Ha
 	label := newLabels(server, rs)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer s.met.observe(label.of(r))()
-		s.within(w, s.cfg.Timeout)
+		s.within(w, requestTime)
 		next.ServeHTTP(w, r)
 	})
 }
@@ -323,7 +327,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 // false, it has already answered the request with an error.
 func (s *Server) passes(w http.ResponseWriter, r *http.Request) (name string, ok bool) {
 	// Webhooks have their own deadlines; this one is for other implementations.
-	ctx, cancel := context.WithTimeout(r.Context(), s.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(r.Context(), requestTime)
 	defer cancel()
 	r = r.WithContext(ctx)
 	// A nil user without an error means that the request has no credentials.

@@ -2,7 +2,6 @@ package server_test
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -62,11 +61,11 @@ func TestPortInUse(t *testing.T) {
 func TestWrongConfig(t *testing.T) {
 	_, err := server.New(server.Config{
 		Port: 70000, Address: "here", EnableSystemLogQuery: true, Runtime: &runtime{}, Checkpoint: &runtime{},
-		PodLogsDir: "logs", Health: []server.Check{{}}, Heavy: -1, Timeout: -1,
+		PodLogsDir: "logs", Health: []server.Check{{}}, Requests: -1,
 	})
 	for _, want := range []string{
 		"Node", "Pods", "Port is 70000", `Address is "here"`, "TLS", "Authenticator", "Authorizer", "EnableSystemLogQuery",
-		"Runtime needs Instances", "Checkpoint needs", `PodLogsDir is "logs"`, "Health[0]", "Heavy is -1", "Timeout is -1ns",
+		"Runtime needs Instances", "Checkpoint needs", `PodLogsDir is "logs"`, "Health[0]", "Requests -1",
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("no %q in %v", want, err)
@@ -94,11 +93,11 @@ func (b *blocking) Summary(ctx context.Context, _ bool) (*statsapi.Summary, erro
 func TestTooManyHeavyRequests(t *testing.T) {
 	c := whole(t)
 	b := &blocking{begun: make(chan struct{}), release: make(chan struct{})}
-	c.Stats, c.Heavy = b, 2
+	c.Stats = b
 	n := run(t, c)
 	url := "https://" + n.main + "/stats/summary"
 	var wg sync.WaitGroup
-	for range 2 {
+	for range 7 { // of the eight that several users may have
 		wg.Go(func() {
 			if code, body := n.get(t, url); code != 200 {
 				t.Errorf("a request within the limit = %d %s", code, body)
@@ -112,7 +111,7 @@ func TestTooManyHeavyRequests(t *testing.T) {
 	}
 	resp.Body.Close()
 	if resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") == "" {
-		t.Errorf("a third one = %d, Retry-After %q; want 429 and a time", resp.StatusCode, resp.Header.Get("Retry-After"))
+		t.Errorf("another one = %d, Retry-After %q; want 429 and a time", resp.StatusCode, resp.Header.Get("Retry-After"))
 	}
 	if code, _ := n.get(t, "https://"+n.main+"/pods"); code != 200 {
 		t.Errorf("another endpoint meanwhile = %d", code)
@@ -125,14 +124,14 @@ func TestTooManyHeavyRequests(t *testing.T) {
 func TestDeadlineOfAnEndpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := whole(t)
-		c.Stats, c.Timeout = &blocking{begun: make(chan struct{}, 1)}, time.Minute
+		c.Stats = &blocking{begun: make(chan struct{}, 1)}
 		began := time.Now()
 		w := do(handler(t, c), http.MethodGet, "/stats/summary", "")
 		if w.Code != http.StatusInternalServerError || !strings.Contains(w.Body.String(), "deadline") {
 			t.Errorf("%d %q, want 500 and the deadline", w.Code, w.Body)
 		}
-		if took := time.Since(began); took != c.Timeout {
-			t.Errorf("it took %v, want %v", took, c.Timeout)
+		if took := time.Since(began); took != 30*time.Second {
+			t.Errorf("it took %v, want 30s", took)
 		}
 	})
 }
@@ -196,36 +195,6 @@ func TestGracefulEnd(t *testing.T) {
 	}
 	if err := <-ended; err != nil {
 		t.Error(err)
-	}
-}
-
-// A client that does not read is let go, and takes nobody's place for ever.
-func TestClientThatDoesNotRead(t *testing.T) {
-	c := whole(t)
-	c.Timeout, c.Heavy = 10*time.Millisecond, 1
-	big := bytes.Repeat([]byte("x"), 64<<20)
-	if err := os.WriteFile(filepath.Join(c.SystemLogDir, "big"), big, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	n := run(t, c)
-	conn, err := tls.Dial("tcp", n.main, &tls.Config{InsecureSkipVerify: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	fmt.Fprintf(conn, "GET /logs/big HTTP/1.1\r\nHost: x\r\n\r\n")
-	_, _ = conn.Read(make([]byte, 1)) // it is being served, or has been let go already
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	for {
-		code, _ := n.get(t, "https://"+n.main+"/logs/none")
-		if code == 404 {
-			return
-		}
-		if code != 429 || ctx.Err() != nil {
-			t.Fatalf("%d, want 429 until the slow client is let go", code)
-		}
-		time.Sleep(100 * time.Millisecond) // for a real socket's deadline
 	}
 }
 

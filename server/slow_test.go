@@ -2,12 +2,15 @@ package server_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -224,6 +227,42 @@ func TestAnswerThatNobodyReads(t *testing.T) {
 		time.Sleep(46 * time.Second) // 30 of the endpoint, 10 of the reader, and TLS wants 5 to say farewell
 		if code := ask(); code != http.StatusOK {
 			t.Errorf("after its deadline: %d, want 200", code)
+		}
+	})
+}
+
+// The same at an expensive endpoint, whose clients have more time.
+func TestFileThatNobodyReads(t *testing.T) {
+	inBubble(t, func(c *server.Config) {
+		if err := os.WriteFile(filepath.Join(c.SystemLogDir, "big"), bytes.Repeat([]byte("x"), 1<<20), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}, func(t *testing.T, main, _ *pipes) {
+		for range 7 { // as many as one user may have
+			slow := clientOf(main.dial(t))
+			fmt.Fprint(slow, "GET /logs/big HTTP/1.1\r\nHost: x\r\n\r\n")
+			if _, err := slow.Read(make([]byte, 1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ask := func() int {
+			conn := clientOf(main.dial(t))
+			defer conn.Close()
+			fmt.Fprint(conn, "GET /logs/none HTTP/1.1\r\nHost: x\r\n\r\n")
+			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = io.Copy(io.Discard, resp.Body)
+			return resp.StatusCode
+		}
+		time.Sleep(299 * time.Second)
+		if code := ask(); code != http.StatusTooManyRequests {
+			t.Errorf("beside them: %d, want 429", code)
+		}
+		time.Sleep(17 * time.Second) // 300 of the endpoint, 10 of the reader, and TLS wants 5 to say farewell
+		if code := ask(); code != http.StatusNotFound {
+			t.Errorf("after their deadline: %d, want 404", code)
 		}
 	})
 }

@@ -221,7 +221,7 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request, q stream.Request,
 		return
 	}
 	// The deadline applies only to this call, not to the stream.
-	ctx, cancel := context.WithTimeout(r.Context(), s.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(r.Context(), requestTime)
 	target, err := ask(ctx)
 	cancel()
 	if err != nil {

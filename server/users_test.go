@@ -70,16 +70,14 @@ func TestOneUserOfTheNodeAPI(t *testing.T) {
 // A body that does not come holds no place of an expensive endpoint.
 func TestBodiesTakeNoHeavyPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := guarded(t)
-		c.Heavy = 1
-		h := handler(t, c)
+		h := handler(t, guarded(t))
 		out, in := io.Pipe()
-		done := make(chan int)
-		go func() {
-			w := httptest.NewRecorder()
-			h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "https://node/stats/summary", out))
-			done <- w.Code
-		}()
+		var wg sync.WaitGroup
+		for range 8 { // as many as there are places
+			wg.Go(func() {
+				h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "https://node/stats/summary", out))
+			})
+		}
 		synctest.Wait()
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "https://node/stats/summary", http.NoBody))
@@ -87,6 +85,6 @@ func TestBodiesTakeNoHeavyPlace(t *testing.T) {
 			t.Errorf("beside a body that does not come: %d %s", w.Code, w.Body)
 		}
 		_ = in.Close()
-		<-done
+		wg.Wait()
 	})
 }

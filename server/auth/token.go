@@ -34,7 +34,6 @@ func (f TokenReviewerFunc) ReviewToken(ctx context.Context, r *authenticationv1.
 type TokensConfig struct {
 	Reviewer  TokenReviewer
 	TTL       time.Duration // how long an answer is cached; the default is 2 min, as in the kubelet
-	Size      int           // limit of cached valid tokens; for invalid ones it is a quarter of this; the default is 4096
 	Audiences []string      // accepted audiences of the token; if nil, the API server's own audience
 }
 
@@ -47,6 +46,12 @@ var errToken = errors.New("bearer token: not valid")
 // maxToken is the longest token that is reviewed, in bytes. A service account's token has about 1
 // KiB.
 const maxToken = 64 << 10
+
+// Limits of cached answers.
+const (
+	tokensKept        = 4096
+	invalidTokensKept = tokensKept / 4
+)
 
 // Limits of requests that wait for token reviews, in total and per host, so that a host with
 // invalid tokens hardly affects others.
@@ -62,10 +67,7 @@ func Tokens(c TokensConfig) Authenticator {
 	if c.TTL == 0 {
 		c.TTL = 2 * time.Minute
 	}
-	if c.Size == 0 {
-		c.Size = 4096
-	}
-	known := newCache[[sha256.Size]byte, *User](bounds{yes: c.Size, no: max(1, c.Size/4), waiting: tokensWaiting, one: tokensWaitingHost})
+	known := newCache[[sha256.Size]byte, *User](bounds{yes: tokensKept, no: invalidTokensKept, waiting: tokensWaiting, one: tokensWaitingHost})
 	return AuthenticatorFunc(func(r *http.Request) (*User, error) {
 		token := bearer(r)
 		if token == "" {
