@@ -16,16 +16,14 @@ import (
 // twice the size of the value in memory.
 const MaxValue = 64 << 20
 
-// defaultTimeout is the default of Config.Timeout. It is longer than a slow disk needs for a sync.
-const defaultTimeout = 30 * time.Second
+// callTimeout limits the calls that take no context. It is longer than a slow disk needs for a sync.
+const callTimeout = 30 * time.Second
 
 // Config holds what a Store needs. Dir is required; the zero value of every other
 // field means the default named beside it.
 type Config struct {
 	// Dir is created with mode 0700 if it does not exist.
 	Dir string
-	// Timeout limits the calls that take no context. The default is 30 s.
-	Timeout time.Duration
 	// OnCorrupt is called for each damaged value. setAside is the name to which the file was
 	// renamed, or "" if the rename failed. It may be called from any goroutine and for several
 	// keys at once. Other calls for the key wait until it returns, so it must not call the Store
@@ -72,12 +70,6 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Dir == "" {
 		return c, errors.New("checkpoint: Config.Dir is required")
 	}
-	if c.Timeout < 0 {
-		return c, fmt.Errorf("checkpoint: Config.Timeout is %v; want a positive duration, or 0 for %v", c.Timeout, defaultTimeout)
-	}
-	if c.Timeout == 0 {
-		c.Timeout = defaultTimeout
-	}
 	if c.files == nil {
 		c.files = durable.OS{DirMode: 0o700, FileMode: 0o600, Limit: MaxValue + int64(headerSize)}
 	}
@@ -104,7 +96,7 @@ func checkKey(key string) error {
 // With Config.NoSync, it only survives a crash of the process. After an error, Read returns the
 // old or the new value.
 func (s *Store) Write(key string, value []byte) error {
-	ctx, cancel := s.bound()
+	ctx, cancel := bound()
 	defer cancel()
 	return s.WriteContext(ctx, key, value)
 }
@@ -127,7 +119,7 @@ func (s *Store) WriteContext(ctx context.Context, key string, value []byte) erro
 
 // Read returns a value. If it is missing or damaged, the error wraps fs.ErrNotExist.
 func (s *Store) Read(key string) ([]byte, error) {
-	ctx, cancel := s.bound()
+	ctx, cancel := bound()
 	defer cancel()
 	return s.ReadContext(ctx, key)
 }
@@ -182,7 +174,7 @@ func (s *Store) SetAside(key string, cause error) error {
 	if err := checkKey(key); err != nil {
 		return err
 	}
-	ctx, cancel := s.bound()
+	ctx, cancel := bound()
 	defer cancel()
 	if err := s.calls.do(ctx, key, func() error {
 		if s.setAside(key, fmt.Errorf("%w: %w", ErrCorrupt, cause)) == "" {
@@ -197,7 +189,7 @@ func (s *Store) SetAside(key string, cause error) error {
 
 // Delete removes a value. A missing value is not an error.
 func (s *Store) Delete(key string) error {
-	ctx, cancel := s.bound()
+	ctx, cancel := bound()
 	defer cancel()
 	return s.DeleteContext(ctx, key)
 }
@@ -217,7 +209,7 @@ func (s *Store) DeleteContext(ctx context.Context, key string) error {
 // Keys returns the keys that have a value, sorted. It does not read the values, so a value may be
 // damaged.
 func (s *Store) Keys() ([]string, error) {
-	ctx, cancel := s.bound()
+	ctx, cancel := bound()
 	defer cancel()
 	return s.KeysContext(ctx)
 }
@@ -240,7 +232,7 @@ func (s *Store) KeysContext(ctx context.Context) ([]string, error) {
 	return keys, nil
 }
 
-// bound returns the context for calls that have none. It ends after Config.Timeout.
-func (s *Store) bound() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), s.cfg.Timeout)
+// bound returns the context for calls that have none.
+func bound() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), callTimeout)
 }

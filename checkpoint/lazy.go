@@ -1,7 +1,6 @@
 package checkpoint
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io/fs"
@@ -66,14 +65,9 @@ func (l *Lazy) opened() *Store {
 	return l.store
 }
 
-// bound returns a context that ends after Config.Timeout, for methods without a context.
-func (l *Lazy) bound() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), cmp.Or(max(l.cfg.Timeout, 0), defaultTimeout))
-}
-
 // Read reads a record, like [Store.Read].
 func (l *Lazy) Read(key string) ([]byte, error) {
-	ctx, cancel := l.bound()
+	ctx, cancel := bound()
 	defer cancel()
 	return l.ReadContext(ctx, key)
 }
@@ -92,7 +86,7 @@ func (l *Lazy) ReadContext(ctx context.Context, key string) ([]byte, error) {
 
 // Write writes a record, like [Store.Write].
 func (l *Lazy) Write(key string, value []byte) error {
-	ctx, cancel := l.bound()
+	ctx, cancel := bound()
 	defer cancel()
 	return l.WriteContext(ctx, key, value)
 }
@@ -108,7 +102,7 @@ func (l *Lazy) WriteContext(ctx context.Context, key string, value []byte) error
 
 // SetAside sets a record aside, like [Store.SetAside].
 func (l *Lazy) SetAside(key string, cause error) error {
-	ctx, cancel := l.bound()
+	ctx, cancel := bound()
 	defer cancel()
 	s, err := l.open(ctx, false)
 	if s == nil {
@@ -119,7 +113,7 @@ func (l *Lazy) SetAside(key string, cause error) error {
 
 // Delete deletes a record, like [Store.Delete].
 func (l *Lazy) Delete(key string) error {
-	ctx, cancel := l.bound()
+	ctx, cancel := bound()
 	defer cancel()
 	return l.DeleteContext(ctx, key)
 }
@@ -135,7 +129,7 @@ func (l *Lazy) DeleteContext(ctx context.Context, key string) error {
 
 // Keys returns the keys, like [Store.Keys].
 func (l *Lazy) Keys() ([]string, error) {
-	ctx, cancel := l.bound()
+	ctx, cancel := bound()
 	defer cancel()
 	return l.KeysContext(ctx)
 }
