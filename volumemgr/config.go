@@ -51,13 +51,13 @@ type Config struct {
 	Events Events
 	// Ready is called when a Mount of a pod has failed and all its volumes are mounted now. The
 	// caller should then sync the pod. Ready is called in its own goroutine. It may be nil.
-	Ready func(types.UID)
-	// Parallel limits the concurrent operations. The default is 16. An operation no longer counts
-	// after one second.
-	Parallel int
-	Log      *zap.Logger           // silent
-	Metrics  prometheus.Registerer // not exported
+	Ready   func(types.UID)
+	Log     *zap.Logger           // silent
+	Metrics prometheus.Registerer // not exported
 }
+
+// parallel limits the concurrent operations. An operation no longer counts after slowAfter.
+const parallel = 16
 
 // withDefaults returns the configuration with its optional fields set. Claims, Node
 // and Metrics may stay nil.
@@ -70,9 +70,6 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Ready == nil {
 		c.Ready = func(types.UID) {}
-	}
-	if c.Parallel == 0 {
-		c.Parallel = 16
 	}
 	if c.Log == nil {
 		c.Log = zap.NewNop()
@@ -91,9 +88,6 @@ func (c *Config) validate() error {
 	}
 	if c.Mounter == nil {
 		errs = append(errs, errors.New("Config.Mounter is required"))
-	}
-	if c.Parallel < 0 {
-		errs = append(errs, fmt.Errorf("Config.Parallel is %d; want a positive number", c.Parallel))
 	}
 	if len(c.Plugins) == 0 {
 		errs = append(errs, errors.New("Config.Plugins is required"))

@@ -28,14 +28,14 @@ func (n *named) Name() string { return n.name }
 
 func TestNewTellsAllMistakes(t *testing.T) {
 	_, err := volumemgr.New(volumemgr.Config{
-		Root: "pods/", Parallel: -1,
+		Root:    "pods/",
 		Plugins: []volumemgr.Plugin{&named{name: "a/b"}, nil, &named{name: "a/b"}, &named{name: "a~b"}, &named{name: ""}},
 	})
 	if err == nil {
 		t.Fatal("New succeeded")
 	}
 	for _, want := range []string{
-		`Config.Root is "pods/"`, "Config.Mounter is required", "Config.Parallel is -1", "Config.Plugins[1] is nil",
+		`Config.Root is "pods/"`, "Config.Mounter is required", "Config.Plugins[1] is nil",
 		`Config.Plugins[2]: another plugin has the name "a/b"`, `Config.Plugins[3] is named "a~b"`, `Config.Plugins[4] is named ""`,
 	} {
 		if !strings.Contains(err.Error(), want) {

@@ -104,7 +104,7 @@ func TestTakenDownAfterFailure(t *testing.T) {
 					mu.Lock()
 					failing = true
 					mu.Unlock()
-					r.Refresh("u1")
+					r.Changed(diskRef)
 				}
 				time.Sleep(3 * time.Second)
 				synctest.Wait()
@@ -127,11 +127,15 @@ func TestTakenDownAfterFailure(t *testing.T) {
 	}
 }
 
-// refreshedDisk is a disk whose volumes are mounted again by Refresh.
+// refreshedDisk is a disk whose volumes are mounted again when diskRef changes.
 type refreshedDisk struct{ plugintest.FakeDisk }
 
-func (*refreshedDisk) Sources(*volumemgr.Spec, *v1.Pod) []volumemgr.Ref { return nil }
-func (*refreshedDisk) Stale(*volumemgr.Spec, *v1.Pod, *v1.Pod) bool     { return false }
+var diskRef = volumemgr.Ref{Kind: "Disk", Name: "data"}
+
+func (*refreshedDisk) Sources(*volumemgr.Spec, *v1.Pod) []volumemgr.Ref {
+	return []volumemgr.Ref{diskRef}
+}
+func (*refreshedDisk) Stale(*volumemgr.Spec, *v1.Pod, *v1.Pod) bool { return false }
 
 // Two pods on one device: mounted once, unmounted after the last.
 func TestDeviceIsShared(t *testing.T) {

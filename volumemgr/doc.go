@@ -52,8 +52,8 @@
 //
 // Each plugin has a deadline for its operations. A volume whose operation exceeded it is
 // uncertain, and is torn down later. An operation that never returns blocks its own volume,
-// which [Manager.Why] reports as hung, but neither the other volumes of the pod nor a slot
-// of Config.Parallel. Run waits for it, so a plugin should abandon calls that cannot be
+// which [Manager.Why] reports as hung, but not the other volumes of the pod. It counts against
+// the 16 concurrent operations for a second only. Run waits for it, so a plugin should abandon calls that cannot be
 // interrupted.
 //
 // Directories are removed by a walk that cannot cross a mount point. Files and directories that

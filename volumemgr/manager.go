@@ -68,7 +68,7 @@ func New(cfg Config) (*Manager, error) {
 	}
 	// Hung operations must not occupy all slots of the node, so each releases its slot after one
 	// second.
-	m.slots = slots.New(slots.Config[waker]{Slots: cfg.Parallel, Limit: slowAfter, Lock: &m.mu, Turn: waker.turn})
+	m.slots = slots.New(slots.Config[waker]{Slots: parallel, Limit: slowAfter, Lock: &m.mu, Turn: waker.turn})
 	var err error
 	if m.met, err = newMetrics(cfg.Metrics, m); err != nil {
 		return nil, fmt.Errorf("volumemgr: %w", err)
@@ -343,8 +343,8 @@ func (v *volume) fields() []zap.Field {
 	return []zap.Field{zap.String("uid", string(v.pod.uid)), zap.String("plugin", v.key.plugin), zap.String("volume", v.key.name)}
 }
 
-// Operations returns how many volumes are being set up or torn down, how many may be at a time
-// (Config.Parallel), and how many wait for their operation.
+// Operations returns how many volumes are being set up or torn down, how many may be at a time, and
+// how many wait for their operation.
 func (m *Manager) Operations() (running, limit, waiting int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -10,11 +10,10 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // Mount resolves volumes, records that they are wanted, and waits until wake has mounted them.
-// Changed and Refresh mark content that has to be updated.
+// Changed marks content that has to be updated.
 
 // The errors of a Mount that an Unmount ended, and of an Unmount that a Mount ended.
 var (
@@ -359,24 +358,5 @@ func (m *Manager) Changed(ref Ref) {
 			v.device.fails.retryNow()
 		}
 		m.wake(v)
-	}
-}
-
-// Refresh updates those volumes of the pod whose plugin is a Refresher, for callers that do not
-// know which object changed. It ignores other volumes and unknown pods, and does not wait for
-// operations.
-func (m *Manager) Refresh(uid types.UID) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	p := m.pods[uid]
-	if p == nil {
-		return
-	}
-	for _, v := range p.volumes {
-		if _, ok := v.plugin.(Refresher); ok {
-			v.stale = v.stale || v.has != absent || v.run != nil
-			v.fails.retryNow()
-			m.wake(v)
-		}
 	}
 }
