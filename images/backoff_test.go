@@ -2,7 +2,6 @@ package images_test
 
 import (
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -154,21 +153,4 @@ func TestBackoffStartsAfresh(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestBackoffLimits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		down := true
-		m := newManager(t, images.Config{Service: refusing(&down), Backoff: time.Second, MaxBackoff: 3 * time.Second})
-		var waits []string
-		for range 4 {
-			_, err := m.Ensure(t.Context(), want("a", "app:1", v1.PullAlways))
-			wait := time.Until(err.(*images.Error).RetryAt()) //nolint:errorlint // want this type
-			waits = append(waits, wait.String())
-			time.Sleep(wait)
-		}
-		if got, want := strings.Join(waits, " "), "1s 2s 3s 3s"; got != want {
-			t.Errorf("waits = %s, want %s", got, want)
-		}
-	})
 }

@@ -55,10 +55,6 @@ type Config struct {
 	Service Service
 	Events  Events // if nil, no events are recorded
 
-	// Backoff and MaxBackoff are for each pair of pod and image, so that a pod with wrong
-	// credentials does not delay others.
-	Backoff    time.Duration // delay after a first failure, doubled by each further one; the default is 10 s
-	MaxBackoff time.Duration // longest delay after failures; the default is 5 min
 	// QPS and Burst limit the rate of pulls; pulls above the rate wait. If QPS is 0, there is no
 	// limit.
 	QPS   float64
@@ -89,10 +85,11 @@ type Config struct {
 	Metrics prometheus.Registerer // if nil, metrics are not exported
 }
 
-// The kubelet's back-off of image pulls.
+// The kubelet's back-off of image pulls. Each pair of pod and image has its own, so that a pod with
+// wrong credentials does not delay others.
 const (
-	defaultBackoff    = 10 * time.Second
-	defaultMaxBackoff = 5 * time.Minute
+	firstBackoff = 10 * time.Second // after a first failure; each further failure doubles it
+	maxBackoff   = 5 * time.Minute
 )
 
 // Request describes an image to make available. Nothing in it is changed.
@@ -187,7 +184,7 @@ type Manager struct {
 	// mu guards the maps and the marked fields of flights. It is locked before the queue's lock,
 	// and never held during a call to the runtime.
 	mu sync.Mutex
-	// failed has the back-offs. An entry stays for twice MaxBackoff after its back-off, so that the
+	// failed has the back-offs. An entry stays for twice maxBackoff after its back-off, so that the
 	// delay of repeated failures grows.
 	failed  map[backoffKey]*backoff
 	flights map[string]*flight
@@ -215,21 +212,12 @@ type backoff struct {
 // New checks cfg and returns a Manager. A Manager has goroutines only for pulls that a caller
 // waits for.
 func New(cfg Config) (*Manager, error) {
-	if cfg.Backoff == 0 {
-		cfg.Backoff = defaultBackoff
-	}
-	if cfg.MaxBackoff == 0 {
-		cfg.MaxBackoff = defaultMaxBackoff
-	}
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
 	}
 	var errs []error
 	if cfg.Service == nil {
 		errs = append(errs, errors.New("Config.Service is required"))
-	}
-	if cfg.Backoff < 0 || cfg.MaxBackoff < cfg.Backoff {
-		errs = append(errs, fmt.Errorf("Config.Backoff %v and MaxBackoff %v: want positive durations, the second not below the first", cfg.Backoff, cfg.MaxBackoff))
 	}
 	if cfg.QPS < 0 || cfg.Burst < 0 || cfg.Parallel < 0 || cfg.ParallelPerRegistry < 0 {
 		errs = append(errs, fmt.Errorf("Config.QPS %v, Burst %d, Parallel %d and ParallelPerRegistry %d: want 0 (no bound) or more",
@@ -432,7 +420,7 @@ func (m *Manager) note(r Request, key backoffKey, err error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for k, b := range m.failed { // entries that are no longer requested
-		if now.Sub(b.until) > 2*m.cfg.MaxBackoff {
+		if now.Sub(b.until) > 2*maxBackoff {
 			delete(m.failed, k)
 		}
 	}
@@ -442,7 +430,7 @@ func (m *Manager) note(r Request, key backoffKey, err error) error {
 		m.failed[key] = b
 	}
 	b.failures++
-	b.delay = retry.Backoff{First: m.cfg.Backoff, Max: m.cfg.MaxBackoff}.Following(b.delay)
+	b.delay = retry.Backoff{First: firstBackoff, Max: maxBackoff}.Following(b.delay)
 	b.until, b.last = now.Add(b.delay), pullReason(err)+": "+text
 	return &Error{reason: pullReason(err), text: text, until: b.until, err: err}
 }

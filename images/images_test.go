@@ -317,15 +317,13 @@ func TestNew(t *testing.T) {
 		want []string
 	}{
 		{"service", images.Config{}, []string{"Config.Service is required"}},
-		{"negative back-off", images.Config{Service: service, Backoff: -1}, []string{"Config.Backoff -1ns"}},
-		{"back-off above its limit", images.Config{Service: service, Backoff: time.Hour}, []string{"Config.Backoff 1h0m0s and MaxBackoff 5m0s"}},
 		{"negative bounds", images.Config{Service: service, QPS: -1, Burst: -2, Parallel: -3}, []string{"Config.QPS -1, Burst -2, Parallel -3 and ParallelPerRegistry 0"}},
 		{"no bound per registry", images.Config{Service: service, ParallelPerRegistry: -1}, []string{"ParallelPerRegistry -1"}},
 		{"relative records", images.Config{Service: service, Records: "image_manager"}, []string{`Config.Records "image_manager": want an absolute path`}},
 		{"verify without records", images.Config{Service: service, Verify: images.AlwaysVerify}, []string{"Config.Records is required for Config.Verify AlwaysVerify"}},
 		{"unknown verify", images.Config{Service: service, Records: "/x", Verify: "Sometimes"}, []string{`Config.Verify "Sometimes": want NeverVerify, `}},
 		{"bad pattern", images.Config{Service: service, Records: "/x", Verify: images.NeverVerifyAllowlistedImages, Allowlist: []string{"a", "b:1"}}, []string{`Config.Allowlist[1] "b:1": want`}},
-		{"all at once", images.Config{Backoff: -1, Parallel: -1}, []string{"Service", "Backoff", "Parallel -1"}},
+		{"all at once", images.Config{Parallel: -1}, []string{"Service", "Parallel -1"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			m, err := images.New(tc.cfg)
