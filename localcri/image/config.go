@@ -52,9 +52,6 @@ type Config struct {
 
 	// PullBytesPerSecond limits the downloads of layers, all together. If it is 0, there is no limit.
 	PullBytesPerSecond int64
-	// UnpackJobs is the number of layers that are unpacked concurrently, for all images together.
-	// The default is the number of CPUs, and at least 2.
-	UnpackJobs int
 	// MaxLayerBytes limits the size of a layer, both compressed and unpacked. The default is 16
 	// GiB.
 	MaxLayerBytes int64
@@ -155,6 +152,9 @@ const (
 	pullTimeout     = 6 * time.Hour   // of a pull whose caller sets no deadline
 )
 
+// unpackJobs returns how many layers are unpacked concurrently, for all images together.
+func unpackJobs() int { return max(2, runtime.NumCPU()) }
+
 // withDefaults returns a copy with every optional field set. The error has all mistakes of the
 // configuration.
 func (c Config) withDefaults() (Config, error) {
@@ -173,7 +173,6 @@ func (c Config) withDefaults() (Config, error) {
 	if c.PullBytesPerSecond < 0 {
 		bad("Config.PullBytesPerSecond is %d; want a positive number, or 0 for no limit", c.PullBytesPerSecond)
 	}
-	number(bad, "UnpackJobs", &c.UnpackJobs, max(2, runtime.NumCPU()))
 	number(bad, "MaxLayerBytes", &c.MaxLayerBytes, 16<<30)
 	number(bad, "MaxImageBytes", &c.MaxImageBytes, 256<<30)
 	number(bad, "Reserve", &c.Reserve, 256<<20)
@@ -224,7 +223,7 @@ func (c Config) withDefaults() (Config, error) {
 
 // number sets *n to defaultValue if *n is 0. If *n is negative, it calls bad with a message about
 // the field.
-func number[N int | int64 | time.Duration](bad func(string, ...any), field string, n *N, defaultValue N) {
+func number(bad func(string, ...any), field string, n *int64, defaultValue int64) {
 	if *n < 0 {
 		bad("Config.%s is %v; want a positive number, or 0 for %v", field, *n, defaultValue)
 	}

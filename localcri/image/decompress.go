@@ -42,7 +42,7 @@ func decompress(r io.Reader) (out io.Reader, done func(), err error) {
 	// The second kind is a skippable frame (RFC 8878, section 3.1.2), which some tools
 	// put first: 0x184D2A50 to 0x184D2A5F, little-endian.
 	case bytes.HasPrefix(head, zstdMagic), len(head) == 4 && head[0]&0xf0 == 0x50 && bytes.Equal(head[1:], []byte{0x2a, 0x4d, 0x18}):
-		// One goroutine and little memory for each stream: UnpackJobs limits the number of
+		// One goroutine and little memory for each stream: unpackJobs limits the number of
 		// streams. If a stream needs more than zstdWindow, the first read fails.
 		z, err := zstd.NewReader(br, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(zstdWindow))
 		if err != nil {

@@ -284,7 +284,7 @@ func testConfig(t testing.TB, hosts memory) Config {
 	t.Helper()
 	needRoot(t)
 	return Config{
-		RootDir: filepath.Join(t.TempDir(), "images"), OS: "linux", Architecture: "amd64", Reserve: 1, UnpackJobs: 2,
+		RootDir: filepath.Join(t.TempDir(), "images"), OS: "linux", Architecture: "amd64", Reserve: 1,
 		transport: func(Endpoint) http.RoundTripper { return hosts },
 	}
 }

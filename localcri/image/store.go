@@ -133,7 +133,7 @@ func New(cfg Config) (*Store, error) {
 	}
 	return &Store{
 		cfg: cfg, bandwidth: bandwidth, ready: make(chan struct{}), over: make(chan struct{}),
-		unpackSlots: make(chan struct{}, cfg.UnpackJobs), disk: make(chan struct{}, 1), writes: make(chan struct{}, 1), purge: make(chan struct{}, 1), preloaded: make(chan struct{}),
+		unpackSlots: make(chan struct{}, unpackJobs()), disk: make(chan struct{}, 1), writes: make(chan struct{}, 1), purge: make(chan struct{}, 1), preloaded: make(chan struct{}),
 		images: map[digest]*record{}, tags: map[string]digest{}, layers: map[string]*layer{}, leases: map[string]*lease{},
 		flights: map[digest]*flight{}, pulls: map[string]*[]wanted{}, lanes: map[string]*lane{}, changed: make(chan struct{}), partial: map[string]partial{},
 	}, nil
