@@ -233,16 +233,6 @@ func (m *Manager) passes(t Type, id string) bool {
 	return c != nil && (c.probes[t] == nil || c.probes[t].result == Success)
 }
 
-// Trigger makes a probe's next check due now, unless it is stopped or waits for
-// another probe or for its initial delay.
-func (m *Manager) Trigger(t Type, containerID string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if c := m.byID[containerID]; c != nil && t >= 0 && t < types3 && c.probes[t] != nil && c.probes[t].running != nil {
-		c.probes[t].running.Trigger()
-	}
-}
-
 // Checks returns how many checks have a slot, how many slots there are (Config.Parallel), and how
 // many checks wait for one. If exec is true, the three numbers are for the slots of exec checks
 // (Config.ParallelExec).

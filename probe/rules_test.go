@@ -381,8 +381,7 @@ func TestReadinessFlips(t *testing.T) {
 		r.runtime.say("x", exitError(1))
 		r.wait(3 * sec)
 		r.runtime.say("x", nil)
-		r.Trigger(probe.Readiness, "c1")
-		r.Trigger(probe.Liveness, "c1")
+		r.wait(3 * sec)
 		r.wantChanges("c1 Readiness Success", "c1 Readiness Failure", "c1 Readiness Success")
 	})
 }
@@ -430,8 +429,7 @@ func TestMetricsAndEvents(t *testing.T) {
 		r.fresh(pod, "a", "c1")
 		r.wait(100 * time.Millisecond)
 		r.runtime.say("x", nil)
-		r.Trigger(probe.Readiness, "c1")
-		r.wait(100 * time.Millisecond)
+		r.wait(sec)
 		labels := "container=a,namespace=default,pod=web,"
 		want := []string{
 			"prober_probe_duration_seconds{" + labels + "probe_type=Readiness} 2",

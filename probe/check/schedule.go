@@ -91,7 +91,6 @@ type Scheduled struct {
 
 	state   state
 	suspect bool // the last check was slow
-	again   bool // Trigger was called while the check was running
 	extra   bool
 	index   int // position in the agenda
 	due     time.Time
@@ -182,22 +181,6 @@ func (p *Scheduled) Stop() {
 	p.state = stopped
 	if p.cancel != nil {
 		p.cancel()
-	}
-}
-
-// Trigger makes the probe's next check due now, or right after the running one, but
-// not before its initial delay is over. The period starts again.
-func (p *Scheduled) Trigger() {
-	e := p.e
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	switch p.state {
-	case waiting:
-		e.agenda.remove(p.index)
-		p.rhythm.trigger(time.Now())
-		e.wait(p)
-	case running:
-		p.again = true
 	}
 }
 
@@ -350,10 +333,6 @@ func (e *Engine) round(p *Scheduled) {
 	succeeded := r.Err == nil && (r.Outcome == Success || r.Outcome == Warning)
 	p.ready = time.Now()
 	p.rhythm.ran(extra, succeeded, start, p.ready, random)
-	if p.again {
-		p.again = false
-		p.rhythm.trigger(p.ready)
-	}
 	e.wait(p)
 }
 

@@ -138,11 +138,10 @@ func TestTimes(t *testing.T) {
 
 func TestVerdicts(t *testing.T) {
 	for _, c := range []struct {
-		name      string
-		timing    check.Timing
-		answer    string
-		want      string // of each round: s, f, or - for none
-		triggered bool
+		name   string
+		timing check.Timing
+		answer string
+		want   string // of each round: s, f, or - for none
 	}{
 		{name: "defaults", answer: "sffffs", want: "s--ffs"},
 		{name: "three successes", timing: check.Timing{SuccessThreshold: 3, FailureThreshold: 1}, answer: "sssfssfsss", want: "--sf--f--s"},
@@ -282,25 +281,6 @@ func TestStopCancelsAtOnce(t *testing.T) {
 		if w, _ := e.Len(); w != 0 {
 			t.Errorf("a stopped probe waits")
 		}
-	})
-}
-
-func TestTrigger(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e, l := engine(t, check.EngineConfig{}), newLog()
-		l.takes = func(int) time.Duration { return second }
-		p := e.Add(check.Spec{Timing: check.Timing{InitialDelay: 5 * second, Timeout: 3 * second}, Check: l.check})
-		time.Sleep(second)
-		p.Trigger()             // the delay is kept
-		time.Sleep(8 * second)  // 9 s
-		p.Trigger()             // now, and the rhythm from here
-		time.Sleep(second / 2)  // it runs
-		p.Trigger()             // once more when it has ended
-		p.Trigger()             // which is the same
-		time.Sleep(12 * second) // 21.5 s
-		p.Stop()
-		p.Trigger()
-		l.wantAt(t, 5*second, 9*second, 10*second, 20*second)
 	})
 }
 

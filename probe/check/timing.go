@@ -56,17 +56,15 @@ func (t Timing) withDefaults() Timing {
 
 // rhythm is a probe's position in its Timing. It is pure: times are arguments.
 type rhythm struct {
-	t        Timing
-	earliest time.Time     // the end of the initial delay
-	tick     time.Time     // the next regular check
-	fast     time.Time     // the next additional check, if it is before tick
-	gap      time.Duration // time before the next additional check; 0 if there are no more
-	begun    bool
+	t     Timing
+	tick  time.Time     // the next regular check
+	fast  time.Time     // the next additional check, if it is before tick
+	gap   time.Duration // time before the next additional check; 0 if there are no more
+	begun bool
 }
 
 func newRhythm(t Timing, now time.Time, random func() float64) rhythm {
-	r := rhythm{t: t, earliest: now.Add(t.InitialDelay)}
-	r.tick = r.earliest
+	r := rhythm{t: t, tick: now.Add(t.InitialDelay)}
 	if t.Spread == SpreadFirst {
 		r.tick = r.tick.Add(time.Duration(random() * float64(t.Period)))
 	}
@@ -107,15 +105,6 @@ func (r *rhythm) ran(extra, succeeded bool, start, now time.Time, random func() 
 		r.gap *= 2
 	} else if !first {
 		r.gap = 0
-	}
-}
-
-// trigger makes the next check due now, but not before the initial delay is
-// over, and starts the period again then.
-func (r *rhythm) trigger(now time.Time) {
-	r.fast, r.tick = time.Time{}, now
-	if r.earliest.After(now) {
-		r.tick = r.earliest
 	}
 }
 
