@@ -121,12 +121,6 @@ func (m *Collector) Summary(ctx context.Context) (*statsapi.Summary, error) {
 	return m.full.get(ctx, time.Now().Add(-maxAge), m.summary)
 }
 
-// Fresh returns a Summary that was read entirely after the call. Concurrent callers
-// may share the next one.
-func (m *Collector) Fresh(ctx context.Context) (*statsapi.Summary, error) {
-	return m.full.get(ctx, time.Now(), m.summary)
-}
-
 // CPUAndMemory returns a Summary without file systems, networks and volumes. It
 // only lists at the runtime, unless cgroups of containers cannot be found. Errors
 // are as in Summary.

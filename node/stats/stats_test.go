@@ -386,29 +386,29 @@ func TestSmallSummary(t *testing.T) {
 	is(t, "pod memory", s.Pods[0].Memory.WorkingSetBytes, 500)
 }
 
-// Those who ask together share one answer; one who needs it fresh begins anew.
+// Those who ask together share one answer. An answer that is too old for one of them is made anew.
 func TestSharing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newNode()
 		m.runtime.delay = 2 * time.Second
 		s := m.manager(t)
 		var wg sync.WaitGroup
-		ask := func(ctx context.Context, f func(context.Context) (*statsapi.Summary, error), ok bool) {
+		ask := func(ctx context.Context, ok bool) {
 			wg.Go(func() {
-				if got, err := f(ctx); (got != nil && err == nil) != ok {
+				if got, err := s.Summary(ctx); (got != nil && err == nil) != ok {
 					t.Errorf("answer %v, %v", got != nil, err)
 				}
 			})
 			synctest.Wait()
 		}
 		first, cancel := context.WithCancel(t.Context())
-		ask(first, s.Summary, false)
+		ask(first, false)
 		for range 50 {
-			ask(t.Context(), s.Summary, true)
+			ask(t.Context(), true)
 		}
 		short, cancelShort := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancelShort()
-		ask(short, s.Summary, false) // does not wait for others
+		ask(short, false) // does not wait for others
 		time.Sleep(time.Second)
 		cancel() // whoever reads goes away: another one begins again
 		wg.Wait()
@@ -416,10 +416,10 @@ func TestSharing(t *testing.T) {
 			t.Errorf("%d questions to the runtime; want 2", calls)
 		}
 		time.Sleep(time.Second)
-		ask(t.Context(), s.Fresh, true)
-		time.Sleep(time.Second)
-		ask(t.Context(), s.Fresh, true) // what is read now began before
-		ask(t.Context(), s.Fresh, true)
+		ask(t.Context(), true)
+		time.Sleep(1500 * time.Millisecond)
+		ask(t.Context(), true) // what is read now began too long before
+		ask(t.Context(), true)
 		wg.Wait()
 		if calls := m.runtime.calls.Load(); calls != 4 {
 			t.Errorf("%d questions to the runtime; want 4", calls)
