@@ -46,7 +46,6 @@ type NodeConfig struct {
 
 	Register         bool              // if false, another program creates the Node
 	Reregister       bool              // if false, a deleted Node is not created again
-	GetOnExistsOnly  bool              // use an existing Node if it may not be created
 	Labels           map[string]string // of a new Node, over the default ones
 	Taints           []v1.Taint        // of a new Node
 	ProviderID       string            // if "", the Node has no provider ID

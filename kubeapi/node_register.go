@@ -66,7 +66,7 @@ func (r *reporter) registerOnce(ctx context.Context) (created bool, err error) {
 		}
 		return true, nil
 	}
-	if !apierrors.IsAlreadyExists(err) && (!apierrors.IsForbidden(err) || r.cfg.GetOnExistsOnly) {
+	if !apierrors.IsAlreadyExists(err) && !apierrors.IsForbidden(err) {
 		return false, fmt.Errorf("create the Node: %w", err)
 	}
 	have := &v1.Node{}

@@ -278,23 +278,6 @@ func TestRegistration(t *testing.T) {
 	}
 }
 
-func TestForbiddenCanBeFinal(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		srv := kubeapitest.New()
-		srv.Create(existing(nil))
-		srv.Fail(kubeapitest.Refuse(-1, kubeapitest.Status(http.StatusForbidden), kubeapitest.Of("create", kubeapi.Nodes)))
-		r := nodeStart(t, srv, newSays(), func(c *kubeapi.NodeConfig) { c.GetOnExistsOnly = true })
-		time.Sleep(time.Minute)
-		if n := r.node(); ready(n).Status != "" || srv.Count("get", kubeapi.Nodes) != 0 {
-			t.Errorf("got %+v", n)
-		}
-		// 100 ms doubling to 7 s.
-		if got := srv.Count("create", kubeapi.Nodes); got < 10 || got > 16 {
-			t.Errorf("%d tries in a minute", got)
-		}
-	})
-}
-
 func TestReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := nodeStart(t, kubeapitest.New(), newSays(), nil)

@@ -29,8 +29,6 @@ type ShutdownConfig struct {
 	// Groups are groups of pods with their own times. If there are any, they replace Requested
 	// and Critical.
 	Groups []shutdown.Group
-	// PassOn gives the unused time of a group to the next group.
-	PassOn bool
 	// Machine reports the shutdown of the machine: use the result of [logind.New] or of
 	// [shutdown.OnSignal]. Its Release must not block.
 	Machine shutdown.Machine
@@ -107,7 +105,7 @@ func NewShutdown(cfg ShutdownConfig) (*Shutdown, error) {
 	}
 	p := &Shutdown{cfg: cfg, past: newPast(cfg.Store)}
 	c := shutdown.Config{
-		Requested: cfg.Requested, Critical: cfg.Critical, Groups: cfg.Groups, PassOn: cfg.PassOn,
+		Requested: cfg.Requested, Critical: cfg.Critical, Groups: cfg.Groups,
 		Machine: cfg.Machine, Pods: pods{p}, Killer: pods{p}, Volumes: pods{p},
 		Event:   func(reason, message string) { p.host.NodeEvent(v1.EventTypeNormal, reason, message) },
 		Changed: p.changed, BootID: cfg.BootID, Log: cfg.Log, Metrics: cfg.Metrics,

@@ -55,9 +55,6 @@ type Config struct {
 	Requested, Critical time.Duration
 	// Groups replace Requested and Critical; their order does not matter.
 	Groups []Group
-	// PassOn gives the unused time of a group to the next one. The sum of all times stays the
-	// same. The kubelet has no such setting.
-	PassOn bool
 
 	Machine Machine
 	Pods    Pods
@@ -265,18 +262,11 @@ func (m *Manager) tell(down bool) {
 // ended. Terminations that have begun continue until ctx ends.
 func (m *Manager) end(ctx, running context.Context) {
 	begun := map[types.UID]bool{}
-	var spare time.Duration // that earlier groups did not need
-	for i, g := range m.groups {
+	for i := range m.groups {
 		if running.Err() != nil {
 			return
 		}
-		within := g.Time
-		if m.cfg.PassOn {
-			within += spare
-		}
-		start := time.Now()
-		m.turn(ctx, running, i, within, begun)
-		spare = max(0, within-time.Since(start))
+		m.turn(ctx, running, i, begun)
 	}
 	m.mu.Lock()
 	if running.Err() == nil {

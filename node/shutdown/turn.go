@@ -13,7 +13,7 @@ import (
 
 // turn terminates the pods of a group, and pods of earlier groups that have started meanwhile. It
 // waits for all of them. If there are none, it returns at once.
-func (m *Manager) turn(ctx, running context.Context, group int, within time.Duration, begun map[types.UID]bool) {
+func (m *Manager) turn(ctx, running context.Context, group int, begun map[types.UID]bool) {
 	var pods []*v1.Pod
 	for _, pod := range m.cfg.Pods.Active() {
 		if !begun[pod.UID] && groupOf(m.groups, pod) <= group {
@@ -24,6 +24,7 @@ func (m *Manager) turn(ctx, running context.Context, group int, within time.Dura
 	if len(pods) == 0 {
 		return
 	}
+	within := m.groups[group].Time
 	log := m.cfg.Log.With(zap.Int32("priority", m.groups[group].Priority), zap.Duration("within", within))
 	log.Info("terminating group of pods", zap.Int("pods", len(pods)))
 
