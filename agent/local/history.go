@@ -66,9 +66,9 @@ type counted64 struct {
 	received, sent uint64
 }
 
-// Run calls measure every 30 seconds until ctx ends. It must be called once. The result of measure
-// needs the node, with disk and network, and of each pod the UID, CPU and memory. If measure
-// returns an error, pods that are missing in the result are kept.
+// Run calls measure every 30 seconds until ctx ends. It must be called once. The history needs the
+// node, with disk and network, and UID, CPU and memory of each pod. If measure returns an error,
+// pods that the result lacks are kept.
 func (h *History) Run(ctx context.Context, measure func(context.Context) (*statsapi.Summary, error)) {
 	tick := time.NewTicker(historyEvery)
 	defer tick.Stop()

@@ -192,9 +192,9 @@ func (p *Stats) CPUAndMemory(ctx context.Context) (*statsapi.Summary, error) {
 	return p.block.CPUAndMemory(ctx)
 }
 
-// Totals measures the node, with disk and network, and the CPU and the memory of its pods, of
-// which the result has the UIDs alone: a few files for each pod. The result is never nil. The error
-// is that of the pods: a value of the node that could not be measured is nil.
+// Totals measures the node, with disk and network, and CPU and memory of each pod. A pod of the
+// result has only its UID and these two. The result is never nil. The error is about the pods: a
+// value of the node that could not be measured is nil.
 func (p *Stats) Totals(ctx context.Context) (*statsapi.Summary, error) { return p.block.Totals(ctx) }
 
 // Devices returns the node's block devices that had I/O.

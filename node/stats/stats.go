@@ -128,10 +128,11 @@ func (m *Collector) CPUAndMemory(ctx context.Context) (*statsapi.Summary, error)
 	return m.small.get(ctx, time.Now().Add(-maxAge), m.smallSummary)
 }
 
-// Totals measures the node, with disk and network, and the CPU and the memory of its pods, of
-// which the result has the UIDs alone. It reads a few files for each pod; if pods have cgroups,
-// the runtime is called once, for the file system of images. The result is never nil. The error is
-// that of the pods: a value of the node that could not be measured is nil.
+// Totals measures the node, with disk and network, and CPU and memory of each pod. A pod of the
+// result has only its UID and these two. Four files are read for a pod, and the runtime is called
+// once, for the file system of images. Without a cgroup of pods, the runtime measures them. The
+// result is never nil. The error is about the pods: a value of the node that could not be measured
+// is nil.
 func (m *Collector) Totals(ctx context.Context) (*statsapi.Summary, error) {
 	pods, err := m.podTotals(ctx)
 	node, _ := m.readNode(ctx, true)
