@@ -114,8 +114,8 @@ func wrap(what, target string, err error) error {
 type Batch struct {
 	*Calls
 
-	// Guarded by Calls.mu: the current or last call, its start or, after its end, the time of
-	// its end, and whether the batch was abandoned. An abandoned batch makes no further call.
+	// Guarded by Calls.mu: the current call and its start, and whether the batch was abandoned. Between
+	// calls, target is "". An abandoned batch makes no further call.
 	what, target string
 	start        time.Time
 	gone         bool
@@ -125,22 +125,19 @@ type Batch struct {
 // when a call times out, or when ctx ends. In the last two cases the error is ErrNoAnswer, and f may
 // still run, so the caller must not read variables that f writes.
 func (c *Calls) Together(ctx context.Context, f func(*Batch) error) error {
-	b := &Batch{Calls: c, start: time.Now()}
+	b := &Batch{Calls: c}
 	done := make(chan error, 1)
 	go func() { done <- f(b) }()
 	timer := time.NewTimer(c.timeout)
 	defer timer.Stop()
 	for {
-		var why error
 		select {
 		case err := <-done:
 			return err
 		case <-timer.C:
-			why = fmt.Errorf("%w in %v", ErrNoAnswer, c.timeout)
 		case <-ctx.Done():
-			why = fmt.Errorf("%w: %w", ErrNoAnswer, ctx.Err())
 		}
-		if left, err := b.abandon(ctx, why); left > 0 {
+		if left, err := b.abandon(ctx); left > 0 {
 			timer.Reset(left)
 		} else {
 			return err
@@ -149,16 +146,25 @@ func (c *Calls) Together(ctx context.Context, f func(*Batch) error) error {
 }
 
 // abandon marks the batch and its current call as abandoned, and returns the error for the caller of
-// Together. If the current call has time left, abandon does nothing and returns this time.
-func (b *Batch) abandon(ctx context.Context, why error) (left time.Duration, err error) {
+// Together. If ctx has not ended and the current call has time left, or there is none, abandon does
+// nothing and returns the time that is left.
+func (b *Batch) abandon(ctx context.Context) (left time.Duration, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if left = b.timeout - time.Since(b.start); left > 0 && ctx.Err() == nil {
+	left = b.timeout
+	if b.target != "" {
+		left -= time.Since(b.start)
+	}
+	if left > 0 && ctx.Err() == nil {
 		return left, nil
 	}
 	b.gone = true
+	why := fmt.Errorf("%w in %v", ErrNoAnswer, b.timeout)
+	if ctx.Err() != nil {
+		why = fmt.Errorf("%w: %w", ErrNoAnswer, ctx.Err())
+	}
 	if b.target == "" {
-		return 0, why // no call was made yet
+		return 0, why
 	}
 	b.mark(b.target, b.start)
 	return 0, fmt.Errorf("%s %s: %w", b.what, b.target, why)
@@ -179,8 +185,7 @@ func (b *Batch) Do(ctx context.Context, what, target string, f func() error) err
 		b.unmark(target, b.start)
 		return fmt.Errorf("%s %s: %w", what, target, ErrNoAnswer)
 	}
-	// The time between two calls does not count against the timeout.
-	b.start = time.Now()
+	b.target = ""
 	return wrap(what, target, err)
 }
 

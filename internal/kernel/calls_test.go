@@ -106,3 +106,39 @@ func TestABatchThatHangs(t *testing.T) {
 		synctest.Wait()
 	})
 }
+
+// A caller may leave while no call is under way, as in a wait between two attempts to remove a
+// directory. Then nothing hangs, and the target of the last call is not refused to others.
+func TestABatchThatIsLeftBetweenItsCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newBatchTest(t)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		nothing := func() error { return nil }
+		after := make(chan error, 1)
+		err := c.Together(ctx, func(b *Batch) error {
+			if err := b.Do(ctx, "rmdir", "a", nothing); err != nil {
+				t.Errorf("the first call: %v", err)
+			}
+			time.Sleep(30 * time.Second) // longer than a call may take
+			if err := b.Do(ctx, "rmdir", "a", nothing); err != nil {
+				t.Errorf("after a long wait: %v", err)
+			}
+			time.Sleep(time.Minute)
+			after <- b.Do(t.Context(), "rmdir", "b", nothing)
+			return nil
+		})
+		if !errors.Is(err, ErrNoAnswer) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a caller that left: %v", err)
+		}
+		if err := c.Do(t.Context(), "rmdir", "a", nothing); err != nil {
+			t.Errorf("the last call's target: %v", err)
+		}
+		if err := <-after; !errors.Is(err, ErrNoAnswer) {
+			t.Errorf("a call after its caller left: %v", err)
+		}
+		if err := c.Do(t.Context(), "rmdir", "b", nothing); err != nil || len(c.stuck) > 0 {
+			t.Errorf("%v, stuck: %v", err, c.stuck)
+		}
+	})
+}
