@@ -1,8 +1,10 @@
 package cgroups_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -64,5 +66,62 @@ func TestFaultsHeal(t *testing.T) {
 		shares := cgroups.SharesOf(int64(n) * 500)
 		has(t, v, tree, burstable,
 			[]string{fmt.Sprint("cpu.shares ", shares)}, []string{fmt.Sprint("cpu.weight ", cgroups.WeightOf(shares))})
+	})
+}
+
+// canceling is a file system that ends a context with one of its calls.
+type canceling struct {
+	*cgroupstest.Tree
+	calls  atomic.Int64 // until then
+	cancel func()
+}
+
+func (c *canceling) count() {
+	if c.calls.Add(-1) == 0 {
+		c.cancel()
+	}
+}
+
+func (c *canceling) Read(p string) ([]byte, error) {
+	defer c.count()
+	return c.Tree.Read(p)
+}
+
+func (c *canceling) Write(p, value string) error {
+	defer c.count()
+	return c.Tree.Write(p, value)
+}
+
+func (c *canceling) Mkdir(p string) error {
+	defer c.count()
+	return c.Tree.Mkdir(p)
+}
+
+// The sync of a pod that changes all the time is canceled anywhere. Whatever it was doing, its cgroup
+// can be removed after that.
+func TestCanceledAnywhere(t *testing.T) {
+	versions(t, func(t *testing.T, _ cgroups.Version, tree *cgroupstest.Tree) {
+		on := &canceling{Tree: tree}
+		m, err := cgroups.New(cgroups.Config{FS: on, Notifier: tree, Kill: tree.Kill})
+		ok(t, err)
+		p := pod("b-1", "cpu=1 memory=1Mi", "")
+		ok(t, m.Ensure(t.Context(), p)) // the cgroups above it
+		ok(t, m.Destroy(t.Context(), p.UID))
+		for n := int64(1); ; n++ {
+			ctx, cancel := context.WithCancel(t.Context())
+			on.cancel = cancel
+			on.calls.Store(n)
+			_ = m.Ensure(ctx, p)
+			all := on.calls.Swap(0) > 0
+			synctest.Wait()
+			ok(t, m.Destroy(t.Context(), p.UID))
+			cancel()
+			if tree.Exists(podB) {
+				t.Fatalf("after a cancellation at call %d, the cgroup is there", n)
+			}
+			if all {
+				return
+			}
+		}
 	})
 }
