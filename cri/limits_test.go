@@ -108,7 +108,7 @@ func TestManyOutputsAtOnce(t *testing.T) {
 	var bad atomic.Int32
 	for range 200 {
 		wg.Go(func() {
-			if out, _, err := c.ExecSync(t.Context(), "id", []string{"x"}, time.Minute); err != nil || len(out) != 200<<10 {
+			if out, _, err := c.ExecSync(t.Context(), "id", []string{"x"}, time.Hour); err != nil || len(out) != 200<<10 {
 				bad.Add(1)
 			}
 		})
