@@ -290,7 +290,7 @@ func TestTheNodeIsToldOfNobodysAddress(t *testing.T) {
 					return err
 				}
 				for _, n := range list {
-					if n.HardwareAddr.String() == g.mac().String() && n.State == netlink.NUD_NOARP {
+					if n.HardwareAddr.String() == g.mac().String() && n.State == netlink.NUD_NOARP && n.Vlan == 0 { // a kernel with VLANs has one more for each
 						fdb++
 					}
 				}
