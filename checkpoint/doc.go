@@ -23,9 +23,9 @@
 // facts about running containers.
 //
 // A file that has more than [MaxValue] bytes or is not a regular file counts as damaged and is
-// not read. If the disk does not answer, a call returns at the end of its context, or after
-// 30 seconds if it takes none. Calls for different keys do not wait for each other. Abandoned calls continue,
-// at most 64 at a time and one for each key.
+// not read. If the disk does not answer, a call returns at the end of its context, or after 30
+// seconds if it takes none. Calls for different keys do not wait for each other. Abandoned calls
+// continue, at most 64 at a time and one for each key.
 //
 // A Store is safe for concurrent use. Two stores must not share a directory.
 //
