@@ -13,7 +13,7 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
-// Inspections: one at a time for each pod, and maxInspections at a time for all pods.
+// A pod has at most one inspection at a time. All pods together have at most maxInspections.
 // An event or list during an inspection leads to another inspection after it. Functions
 // here are called with m.mu held, unless they are exported.
 

@@ -168,7 +168,7 @@ func (c Config) validate() error {
 	for i, h := range c.Health {
 		must(h.Name != "" && !strings.ContainsAny(h.Name, "/{} ") && h.Check != nil, "Config.Health[%d] is named %q; want a word and a function", i, h.Name)
 	}
-	// Negative values would reject all.
+	// With a negative value, all requests would be rejected.
 	must(c.Streams > 0 && c.Requests > 0, "Config.Streams is %d, Requests %d; want positive numbers", c.Streams, c.Requests)
 	return errors.Join(errs...)
 }

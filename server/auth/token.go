@@ -47,7 +47,7 @@ var errToken = errors.New("bearer token: not valid")
 // KiB.
 const maxToken = 64 << 10
 
-// Limits of cached answers.
+// Limits of cached answers: for valid tokens, and for invalid ones.
 const (
 	tokensKept        = 4096
 	invalidTokensKept = tokensKept / 4
