@@ -23,20 +23,20 @@ const (
 	opaqueName     = ".wh..wh..opq"
 )
 
-// deed is the action that an entry of an archive requires.
-type deed int
+// action is what an entry of an archive asks for.
+type action int
 
 const (
-	put      deed = iota // create the entry
-	whiteout             // hide the name in the layers below
-	opaque               // hide everything that the layers below have in the directory
-	ignore               // do nothing
+	put      action = iota // create the entry
+	whiteout               // hide the name in the layers below
+	opaque                 // hide everything that the layers below have in the directory
+	ignore                 // do nothing
 )
 
 // classify returns the action of an entry and its path, which is clean, relative and without
-// "..". The path of the layer's root is ".". It uses only the names in the archive, not the
-// files on the disk. An error means that the archive is hostile or broken.
-func classify(h *tar.Header) (d deed, path string, err error) {
+// "..". The path of the layer's root is ".". It uses only the header, not the files on the disk.
+// An error means that the archive is hostile or broken.
+func classify(h *tar.Header) (act action, path string, err error) {
 	// Comments, for example of git archive (POSIX pax format); the entry has no path.
 	if h.Typeflag == tar.TypeXGlobalHeader {
 		return ignore, "", nil
@@ -68,6 +68,10 @@ func classify(h *tar.Header) (d deed, path string, err error) {
 	// Overlayfs needs a directory as the root of a layer.
 	if path == "." && h.Typeflag != tar.TypeDir {
 		return ignore, "", fmt.Errorf("entry %s of type %q is at the root; want a directory there", shown(h.Name), h.Typeflag)
+	}
+	// As a 32-bit number the last one is -1, which chown(2) treats as "do not change".
+	if h.Uid < 0 || h.Gid < 0 || int64(h.Uid) >= 1<<32-1 || int64(h.Gid) >= 1<<32-1 {
+		return ignore, "", fmt.Errorf("owner %d:%d; want 0 to %d", h.Uid, h.Gid, int64(1<<32-2))
 	}
 	return put, path, nil
 }

@@ -168,15 +168,15 @@ func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
 	if err := u.spend(cost(h)); err != nil {
 		return err
 	}
-	d, path, err := classify(h)
-	if err != nil || d == ignore {
+	act, path, err := classify(h)
+	if err != nil || act == ignore {
 		return err
 	}
 	// The root has no parent to open, and no name to create.
 	if path == "." {
-		return u.rootEntry(d, h)
+		return u.rootEntry(act, h)
 	}
-	if d == opaque {
+	if act == opaque {
 		// The entry of the parent directory may follow later, or be missing.
 		fd, _, err := u.makeDir(path)
 		if err != nil {
@@ -189,7 +189,7 @@ func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	if d == whiteout {
+	if act == whiteout {
 		return u.hide(fd, base)
 	}
 	return u.put(fd, join(dir, base), base, h, r)
@@ -218,13 +218,13 @@ func (u *unpacker) spend(n int64) error {
 }
 
 // rootEntry unpacks an entry for the root of the layer.
-func (u *unpacker) rootEntry(d deed, h *tar.Header) error {
-	if d == opaque {
+func (u *unpacker) rootEntry(act action, h *tar.Header) error {
+	if act == opaque {
 		// Overlayfs ignores the mark on a root: Use omits the layers below instead.
 		u.out.opaqueRoot = true
 		return setOpaque(u.fd)
 	}
-	if d == whiteout {
+	if act == whiteout {
 		return errors.New("whiteout of the layer's root directory")
 	}
 	if err := u.own(u.fd, h); err != nil {
@@ -456,10 +456,6 @@ func (u *unpacker) clear(fd int, path, base string) error {
 
 // put creates an entry that is neither a whiteout nor the root; fd is the open parent.
 func (u *unpacker) put(fd int, path, base string, h *tar.Header, r io.Reader) error {
-	// As a 32-bit number the last one is -1, which chown(2) treats as "do not change".
-	if h.Uid < 0 || h.Gid < 0 || int64(h.Uid) >= 1<<32-1 || int64(h.Gid) >= 1<<32-1 {
-		return fmt.Errorf("owner %d:%d; want 0 to %d", h.Uid, h.Gid, int64(1<<32-2))
-	}
 	if h.Typeflag == tar.TypeDir {
 		return u.putDir(fd, path, base, h)
 	}
@@ -771,9 +767,6 @@ func (u *unpacker) linkLate() error {
 // own sets the owner, mode and attributes of an open file. The mode comes after the owner,
 // since chown clears setuid; attributes come last, since chown removes file capabilities.
 func (u *unpacker) own(fd int, h *tar.Header) error {
-	if h.Uid < 0 || h.Gid < 0 || int64(h.Uid) >= 1<<32-1 || int64(h.Gid) >= 1<<32-1 {
-		return fmt.Errorf("owner %d:%d; want 0 to %d", h.Uid, h.Gid, int64(1<<32-2))
-	}
 	if err := unix.Fchown(fd, h.Uid, h.Gid); err != nil {
 		return ownerError(h, err)
 	}
