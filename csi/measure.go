@@ -102,7 +102,7 @@ func (m *Manager) examine(ctx context.Context, d *driver, v *volumemgr.Volume, s
 	if err := d.client.invoke(ctx, statsTimeout, nodeService, "NodeGetVolumeHealth", req, &resp, nil); err != nil {
 		return
 	}
-	text := illness(resp.GetVolumeHealth())
+	text := abnormalHealth(resp.GetVolumeHealth())
 	abnormal := text != ""
 	key := string(v.UID) + "/" + v.Name
 	m.mu.Lock()
@@ -118,10 +118,10 @@ func (m *Manager) examine(ctx context.Context, d *driver, v *volumemgr.Volume, s
 	}
 }
 
-// illness describes the abnormal health of a volume in one line. It returns "" if the volume is
-// healthy. Unknown kinds are ignored, as the specification requires. Entries are sorted, so that
+// abnormalHealth describes the abnormal health of a volume in one line. It returns "" if the volume
+// is healthy. Unknown kinds are ignored, as the specification requires. Entries are sorted, so that
 // their order does not matter.
-func illness(h *spec.VolumeHealth) string {
+func abnormalHealth(h *spec.VolumeHealth) string {
 	var out []string
 	for _, e := range h.GetHealthStatuses() {
 		kind := ""

@@ -99,7 +99,7 @@ func (r Registrar) Register(ctx context.Context, name, endpoint string, versions
 		return err
 	}
 	d := &driver{name: name, endpoint: endpoint, version: v, client: c}
-	if err := r.m.greet(ctx, d); err != nil {
+	if err := r.m.readDriver(ctx, d); err != nil {
 		return errors.Join(err, c.close())
 	}
 	// Another version may have registered meanwhile.
@@ -109,9 +109,9 @@ func (r Registrar) Register(ctx context.Context, name, endpoint string, versions
 	return nil
 }
 
-// greet reads the driver's capabilities and node ID. A driver that cannot be reached may have
-// just started, so greet retries for a while. Every other error is final.
-func (m *Manager) greet(ctx context.Context, d *driver) error {
+// readDriver reads the driver's capabilities and node ID. A driver that cannot be reached may have
+// just started, so readDriver retries for a while. Every other error is final.
+func (m *Manager) readDriver(ctx context.Context, d *driver) error {
 	ctx, done := context.WithTimeout(ctx, greetTime)
 	defer done()
 	pause := retry.Backoff{First: 500 * time.Millisecond, Max: 5 * time.Second}

@@ -124,13 +124,13 @@ func (m *Manager) Begin(ctx context.Context, pod *v1.Pod) (*Admission, error) {
 	// consistent.
 	rec := m.pods[pod.UID]
 	a.before, a.live = rec, rec != nil && rec.live
-	m.look(pod, a.slots)
+	m.limitDamaged(pod, a.slots)
 	for i := range a.slots {
 		s := &a.slots[i]
 		// From here on, every resource in wants has an entry in m.resources, which is never
 		// removed.
 		s.wants = slices.DeleteFunc(s.wants, func(w ask) bool { return m.resources[w.resource] == nil })
-		s.spared = m.blind[pod.UID].has(s.name)
+		s.spared = m.damaged[pod.UID].has(s.name)
 		for _, w := range s.wants {
 			// A running container keeps its devices without a call to the plugin, which may have
 			// gone. For a pod that is not running, the record is only a preference; see choose.
@@ -166,12 +166,12 @@ func (m *Manager) Begin(ctx context.Context, pod *v1.Pod) (*Admission, error) {
 	return a, nil
 }
 
-// look determines, from a pod's spec, the resources of which the pod may have devices, if its
-// record was damaged. Manager.mu is held. Without look, the pod could have devices of any
+// limitDamaged determines, from a pod's spec, the resources of which the pod may have devices, if its
+// record was damaged. Manager.mu is held. Without it, the pod could have devices of any
 // resource, and other pods would have to wait for all of them. It is called again whenever a
 // container ends.
-func (m *Manager) look(pod *v1.Pod, slots []slot) {
-	b := m.blind[pod.UID]
+func (m *Manager) limitDamaged(pod *v1.Pod, slots []slot) {
+	b := m.damaged[pod.UID]
 	if b == nil {
 		return
 	}
@@ -195,7 +195,7 @@ func (m *Manager) look(pod *v1.Pod, slots []slot) {
 
 // has reports whether a container is running with devices that are not known. b is nil if the
 // pod's record is intact.
-func (b *blind) has(container string) bool {
+func (b *damagedPod) has(container string) bool {
 	return b != nil && (b.unknown == nil || b.unknown[container])
 }
 

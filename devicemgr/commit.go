@@ -45,7 +45,7 @@ func (a *Admission) Commit() error {
 	a.m.mu.Lock()
 	// The pod also has devices that are not known, so the next process must not consider the
 	// record complete.
-	rec.Lost = a.m.blind[a.pod.UID] != nil
+	rec.Lost = a.m.damaged[a.pod.UID] != nil
 	a.m.mu.Unlock()
 	return a.store(rec)
 }

@@ -122,8 +122,8 @@ type Manager struct {
 	pods      map[types.UID]*record // records are replaced, never modified
 	// pending has the pods between reserve and the end of store. A pod has at most one attempt.
 	pending map[types.UID]*Admission
-	// blind has the running pods whose records were damaged.
-	blind   map[types.UID]*blind
+	// damaged has the running pods whose records were damaged.
+	damaged map[types.UID]*damagedPod
 	running map[types.UID]map[string]bool // containers, at the time of Restore
 	// strikes counts how often a plugin went away during a call for a pod.
 	strikes map[types.UID]int
@@ -179,7 +179,7 @@ func New(cfg Config) (*Manager, error) {
 		resources: map[string]*resource{},
 		pods:      map[types.UID]*record{},
 		pending:   map[types.UID]*Admission{},
-		blind:     map[types.UID]*blind{},
+		damaged:   map[types.UID]*damagedPod{},
 		running:   map[types.UID]map[string]bool{},
 		strikes:   map[types.UID]int{},
 		subs:      subscription.List[Change]{Merge: merge},

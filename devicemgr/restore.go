@@ -20,10 +20,10 @@ import (
 // errRestored is the error of a second Restore.
 var errRestored = errors.New("device records were restored already")
 
-// blind is a running pod whose devices are not known, because its record was damaged: any device
+// damagedPod is a running pod whose devices are not known, because its record was damaged: any device
 // may be one of them. Manager.mu guards it. It is removed with the pod, or when all affected
 // containers have ended.
-type blind struct {
+type damagedPod struct {
 	pod string // name of the pod, for people
 	// since is the time of the agent's start. From then on, pods that request a hidden resource
 	// wait for the grace period.
@@ -33,7 +33,7 @@ type blind struct {
 }
 
 // hides reports whether the pod may have unknown devices of a resource.
-func (b *blind) hides(resource string) bool { return b.resources == nil || b.resources[resource] }
+func (b *damagedPod) hides(resource string) bool { return b.resources == nil || b.resources[resource] }
 
 // names is the value stored under namesKey: the known resources. Without it, after a restart, a
 // pod could be admitted without the devices of a plugin that has not registered yet.
@@ -65,7 +65,7 @@ func (m *Manager) Restore(running map[types.UID][]string) error {
 	}
 	// From here on, a record that cannot be read counts as damaged.
 	m.restored = true
-	// Kept, since a blind pod's containers are compared with it later.
+	// Kept, since the containers of a pod with a damaged record are compared with it later.
 	m.mu.Lock()
 	for uid, list := range running {
 		m.running[uid] = map[string]bool{}
@@ -162,7 +162,7 @@ func (m *Manager) read(uid types.UID, running map[types.UID][]string) *record {
 // device, the first one keeps it; Restore passes running pods first.
 func (m *Manager) adopt(r *record, why string) {
 	if r.Lost {
-		m.blind[r.UID] = &blind{pod: string(r.UID), since: time.Now(), unknown: m.running[r.UID]}
+		m.damaged[r.UID] = &damagedPod{pod: string(r.UID), since: time.Now(), unknown: m.running[r.UID]}
 	}
 	for _, h := range r.Held {
 		res := m.resource(h.Resource, why)
@@ -251,9 +251,9 @@ func (m *Manager) drop(uid types.UID) {
 	delete(m.running, uid)
 	delete(m.strikes, uid)
 	var freed []string
-	if m.blind[uid] != nil {
-		delete(m.blind, uid)
-		// A blind pod may have had devices of any of them.
+	if m.damaged[uid] != nil {
+		delete(m.damaged, uid)
+		// Such a pod may have had devices of any of them.
 		for name := range m.resources {
 			freed = append(freed, name)
 		}

@@ -290,8 +290,9 @@ func (m *Manager) ready(r *resource, now time.Time) error {
 		}
 		return &GoneError{Resource: r.name, Why: why}
 	}
-	// A blind pod blocks all new choices of its resources, since its devices are not known.
-	for _, b := range m.blind {
+	// A pod with a damaged record blocks all new choices of its resources, since its devices are not
+	// known.
+	for _, b := range m.damaged {
 		if b.hides(r.name) {
 			return notYet(b.since.Add(grace), fmt.Sprintf("the devices of the running pod %s are not known, since their record was damaged; that pod has to end first", b.pod))
 		}

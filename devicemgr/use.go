@@ -98,16 +98,17 @@ func (m *Manager) stopped(pod *v1.Pod, container string) {
 	slots := m.slotsOf(pod)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	// look computes the set of affected containers at its first call; the second call uses it.
-	m.look(pod, slots)
-	b := m.blind[pod.UID]
+	// limitDamaged computes the set of affected containers at its first call; the second call uses
+	// it.
+	m.limitDamaged(pod, slots)
+	b := m.damaged[pod.UID]
 	if b == nil {
 		return
 	}
 	b.unknown[container] = false
-	m.look(pod, slots)
+	m.limitDamaged(pod, slots)
 	if len(b.resources) == 0 {
-		delete(m.blind, pod.UID)
+		delete(m.damaged, pod.UID)
 	}
 }
 

@@ -23,10 +23,10 @@ func TestAttemptsOrderInstances(t *testing.T) {
 	var removed []string
 	for _, v := range decideContainers(ContainerPolicy{MaxPerContainer: 1, MaxContainers: -1}, situation{Now: now}, all) {
 		switch {
-		case v.Fate == fateRemove:
+		case v.Verdict == containerRemove:
 			removed = append(removed, v.ID)
-		case v.Fate != fateNeeded:
-			t.Errorf("%s: %v", v.ID, v.Fate)
+		case v.Verdict != containerNeeded:
+			t.Errorf("%s: %v", v.ID, v.Verdict)
 		}
 	}
 	if !slices.Equal(removed, []string{"b0", "a0", "a1"}) {

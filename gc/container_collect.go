@@ -150,16 +150,16 @@ func (r *containerRound) collect(ctx context.Context, pod types.UID) error {
 	}
 	// By pod, so that a hung removal delays only its pod. Within a pod the oldest instance is
 	// removed first, so that the newest stay if the pass is interrupted.
-	doomed := map[types.UID][]containerVerdict{}
+	toRemove := map[types.UID][]judgedContainer{}
 	ids := map[string]bool{}
 	for _, v := range decideContainers(policy, r.situation, containers) {
-		if v.Fate == fateRemove {
-			doomed[v.Pod] = append(doomed[v.Pod], v)
+		if v.Verdict == containerRemove {
+			toRemove[v.Pod] = append(toRemove[v.Pod], v)
 			ids[v.ID] = true
 		}
 	}
-	each(doomed, func(uid types.UID) {
-		for _, v := range doomed[uid] {
+	each(toRemove, func(uid types.UID) {
+		for _, v := range toRemove[uid] {
 			r.do(ctx, uid, container, v.ID, func(ctx context.Context) error { return r.m.remove(ctx, v) })
 		}
 	})
@@ -195,7 +195,7 @@ func each[V any](pods map[types.UID]V, f func(types.UID)) {
 }
 
 // remove stops a container if needed, and removes it.
-func (m *ContainerCollector) remove(ctx context.Context, v containerVerdict) error {
+func (m *ContainerCollector) remove(ctx context.Context, v judgedContainer) error {
 	if v.StopFirst {
 		if err := m.cfg.Runtime.StopContainer(ctx, v.ID); err != nil {
 			// Without a stop, its process could continue unnoticed.

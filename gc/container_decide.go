@@ -81,33 +81,33 @@ func (p ContainerPolicy) validate() error {
 	return nil
 }
 
-// fate says that a container is removed, or why it stays.
-type fate uint8
+// containerVerdict says that a container is removed, or why it stays.
+type containerVerdict uint8
 
-// The fates.
+// The verdicts.
 const (
-	// fateRemove is the zero value and sorts first: decideContainers relies on both.
-	fateRemove fate = iota
-	fateRunning
-	fateStarting // created and not started, and the pod is live
-	fateYoung    // ended less than Policy.MinAge ago
-	fateNeeded   // needed for the status and logs of a live pod
-	fateWithin   // within the limits of Policy
+	// containerRemove is the zero value and sorts first: decideContainers relies on both.
+	containerRemove containerVerdict = iota
+	containerRunning
+	containerStarting // created and not started, and the pod is live
+	containerYoung    // ended less than Policy.MinAge ago
+	containerNeeded   // needed for the status and logs of a live pod
+	containerWithin   // within the limits of Policy
 )
 
-// String returns the fate in words.
-func (f fate) String() string {
+// String returns the verdict in words.
+func (v containerVerdict) String() string {
 	names := [...]string{"remove", "running", "starting", "young", "needed", "within limits"}
-	if int(f) >= len(names) {
+	if int(v) >= len(names) {
 		return "unknown"
 	}
-	return names[f]
+	return names[v]
 }
 
-// containerVerdict is a container with its fate.
-type containerVerdict struct {
+// judgedContainer is a container with its verdict.
+type judgedContainer struct {
 	Container
-	Fate fate
+	Verdict containerVerdict
 	// StopFirst means that the container may still run and is stopped before its removal.
 	StopFirst bool
 
@@ -137,13 +137,13 @@ func (s *situation) pod(uid types.UID) PodState {
 
 // decideContainers decides on containers. The result begins with those to remove, oldest first.
 // all is not changed.
-func decideContainers(p ContainerPolicy, s situation, all []Container) []containerVerdict {
+func decideContainers(p ContainerPolicy, s situation, all []Container) []judgedContainer {
 	type unit struct {
 		pod  types.UID
 		name string
 	}
-	out := make([]containerVerdict, len(all))
-	units := map[unit][]*containerVerdict{}
+	out := make([]judgedContainer, len(all))
+	units := map[unit][]*judgedContainer{}
 	for i, c := range all {
 		v := &out[i]
 		v.Container, v.StopFirst = c, c.State.Runs() == observed.Maybe
@@ -155,14 +155,14 @@ func decideContainers(p ContainerPolicy, s situation, all []Container) []contain
 		}
 		switch {
 		case c.State == observed.Running:
-			v.Fate = fateRunning
+			v.Verdict = containerRunning
 		// A created container of a terminated pod is never started, so it counts as dead.
 		case c.State == observed.Created && s.pod(c.Pod) == Live:
-			v.Fate = fateStarting
+			v.Verdict = containerStarting
 		case p.MinAge > 0 && s.Now.Sub(died) < p.MinAge: // 0 disables it, whatever the clock says
-			v.Fate = fateYoung
+			v.Verdict = containerYoung
 		default:
-			v.Fate = fateWithin // unless a limit applies
+			v.Verdict = containerWithin // unless a limit applies
 			u := unit{c.Pod, c.Name}
 			units[u] = append(units[u], v)
 		}
@@ -182,7 +182,7 @@ func decideContainers(p ContainerPolicy, s situation, all []Container) []contain
 		case state == Deleted, state == Terminated && s.All:
 			vs = keep(vs, 0)
 		case state == Live: // even beside a running one: for its last state and logs
-			vs[0].Fate = fateNeeded
+			vs[0].Verdict = containerNeeded
 		}
 		// The newest instance, which is needed, counts towards the limit.
 		if p.MaxPerContainer >= 0 {
@@ -203,7 +203,7 @@ func decideContainers(p ContainerPolicy, s situation, all []Container) []contain
 			// that crashes often does not displace the last instances of others. If one for each
 			// is still too much, the oldest of all are removed.
 			each := max(1, p.MaxContainers/len(units))
-			var left []*containerVerdict
+			var left []*judgedContainer
 			for _, vs := range units {
 				left = append(left, keep(vs, each)...)
 			}
@@ -218,10 +218,10 @@ func decideContainers(p ContainerPolicy, s situation, all []Container) []contain
 			out[i].made = out[i].CreatedAt
 		}
 	}
-	slices.SortStableFunc(out, func(a, b containerVerdict) int {
-		if a.Fate != fateRemove || b.Fate != fateRemove {
+	slices.SortStableFunc(out, func(a, b judgedContainer) int {
+		if a.Verdict != containerRemove || b.Verdict != containerRemove {
 			// Kept containers stay in their input order.
-			return cmp.Compare(min(a.Fate, 1), min(b.Fate, 1))
+			return cmp.Compare(min(a.Verdict, 1), min(b.Verdict, 1))
 		}
 		return newestFirst(&b, &a)
 	})
@@ -230,26 +230,26 @@ func decideContainers(p ContainerPolicy, s situation, all []Container) []contain
 
 // byAttempt compares instances of one container, newest first: by attempt, then by time, since
 // the clock may have been set back.
-func byAttempt(a, b *containerVerdict) int {
-	instance := func(v *containerVerdict) observed.Instance {
+func byAttempt(a, b *judgedContainer) int {
+	instance := func(v *judgedContainer) observed.Instance {
 		return observed.Instance{Attempt: v.Attempt, CreatedAt: v.CreatedAt, ID: v.ID}
 	}
 	return observed.NewestFirst(instance(a), instance(b))
 }
 
 // newestFirst compares instances of any containers, newest first.
-func newestFirst(a, b *containerVerdict) int {
+func newestFirst(a, b *judgedContainer) int {
 	return cmp.Or(b.made.Compare(a.made), cmp.Compare(b.Attempt, a.Attempt), strings.Compare(a.ID, b.ID))
 }
 
 // keep keeps the n newest containers and those that are needed anyway, and marks the others for
 // removal. It returns the containers that it keeps.
-func keep(vs []*containerVerdict, n int) []*containerVerdict {
+func keep(vs []*judgedContainer, n int) []*judgedContainer {
 	// Without capacity, so that append does not overwrite vs.
 	left := vs[:0:0]
 	for i, v := range vs {
-		if i >= n && v.Fate != fateNeeded {
-			v.Fate = fateRemove
+		if i >= n && v.Verdict != containerNeeded {
+			v.Verdict = containerRemove
 			continue
 		}
 		left = append(left, v)

@@ -94,7 +94,7 @@ func TestDecideContainers(t *testing.T) {
 			}
 			var gone []string
 			for _, v := range decideContainers(tc.policy, s, instances(strings.Fields(tc.in)...)) {
-				if v.Fate != fateRemove {
+				if v.Verdict != containerRemove {
 					continue
 				}
 				if v.StopFirst {
@@ -109,12 +109,12 @@ func TestDecideContainers(t *testing.T) {
 	}
 }
 
-func TestFatesAreTold(t *testing.T) {
+func TestContainerVerdictsAreTold(t *testing.T) {
 	got := map[string]string{}
 	p := ContainerPolicy{MinAge: time.Minute, MaxPerContainer: 1, MaxContainers: -1}
 	for _, v := range decideContainers(p, situation{Pods: podState, Now: minute(60)}, instances(
 		"l/a/1", "l/a/2", "l/a/3/run", "l/b/4/made", "o/a/5", "o/b/60")) {
-		got[v.ID] = v.Fate.String()
+		got[v.ID] = v.Verdict.String()
 	}
 	for id, want := range map[string]string{
 		"l/a/1": "remove", "l/a/2": "needed", "l/a/3/run": "running", "l/b/4/made": "starting", "o/a/5": "within limits", "o/b/60": "young",
@@ -123,8 +123,8 @@ func TestFatesAreTold(t *testing.T) {
 			t.Errorf("%s: %s, want %s", id, got[id], want)
 		}
 	}
-	if s := fate(99).String(); s != "unknown" {
-		t.Errorf("fate 99 is %q", s)
+	if s := containerVerdict(99).String(); s != "unknown" {
+		t.Errorf("verdict 99 is %q", s)
 	}
 }
 
@@ -198,20 +198,20 @@ func TestDecideContainersProperties(t *testing.T) {
 		for _, v := range verdicts {
 			unit := string(v.Pod) + "/" + v.Name
 			dead := v.State != observed.Running && !(v.State == observed.Created && s.pod(v.Pod) == Live)
-			if !dead && v.Fate == fateRemove {
+			if !dead && v.Verdict == containerRemove {
 				t.Fatalf("%v %+v: %s is removed", in, p, v.ID)
 			}
 			if dead && (newest[unit].ID == "" || v.CreatedAt.After(newest[unit].CreatedAt)) {
 				newest[unit] = v.Container
 			}
-			if dead && v.Fate != fateRemove {
+			if dead && v.Verdict != containerRemove {
 				left[unit]++
 				total++
-				if v.Fate == fateNeeded {
+				if v.Verdict == containerNeeded {
 					needed++
 				}
 			}
-			if v.Fate != fateRemove && s.pod(v.Pod) == Deleted && dead {
+			if v.Verdict != containerRemove && s.pod(v.Pod) == Deleted && dead {
 				t.Fatalf("%v: %s of a gone pod stays", in, v.ID)
 			}
 		}
@@ -232,9 +232,9 @@ func TestDecideContainersProperties(t *testing.T) {
 			t.Fatalf("%v %+v: %d left, %d of them needed", in, p, total, needed)
 		}
 		rnd.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-		ids := func(vs []containerVerdict) (out []string) {
+		ids := func(vs []judgedContainer) (out []string) {
 			for _, v := range vs {
-				if v.Fate == fateRemove {
+				if v.Verdict == containerRemove {
 					out = append(out, v.ID)
 				}
 			}

@@ -137,7 +137,7 @@ func New(cfg Config) (*Client, error) {
 	base.Wrap(func(rt http.RoundTripper) http.RoundTripper {
 		// From the outside in: a redirect becomes an error, Retry-After is limited, bodies are
 		// limited, and the innermost reports each request.
-		return noRedirects{patient{boundedAnswers{observed(rt, cfg.Observer)}}}
+		return noRedirects{shortRetryAfter{boundedAnswers{observed(rt, cfg.Observer)}}}
 	})
 	transport, err := httpClient(base, cfg.Certificate)
 	if err != nil {

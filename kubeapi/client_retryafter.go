@@ -24,11 +24,11 @@ func RetryAfter(err error) (time.Duration, bool) {
 	return time.Duration(min(max(seconds, 0), most)) * time.Second, true
 }
 
-// patient limits the delay that a server requests before client-go waits for it.
-type patient struct{ next http.RoundTripper }
+// shortRetryAfter limits the delay that a server requests before client-go waits for it.
+type shortRetryAfter struct{ next http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
-func (p patient) RoundTrip(req *http.Request) (*http.Response, error) {
+func (p shortRetryAfter) RoundTrip(req *http.Request) (*http.Response, error) {
 	res, err := p.next.RoundTrip(req)
 	if err != nil {
 		return res, err

@@ -118,7 +118,7 @@ func (c *container) save(ctx context.Context) error {
 // keepRecord writes the record in the background. Until the record is written, the monitor has
 // its content.
 func (c *container) keepRecord(ctx context.Context) {
-	ctx, cancel := lastly(ctx)
+	ctx, cancel := contextForWrite(ctx)
 	defer cancel()
 	if err := c.save(ctx); err != nil {
 		c.rt().log.Warn("failed to write record of container", zap.String("container", c.id), zap.Error(err))

@@ -103,9 +103,9 @@ func (p *pod) claimContainer(config *runtimeapi.ContainerConfig) (*container, er
 			return nil, taken
 		}
 		switch c.claim.join(proto.Equal(c.config, config)) {
-		case fateJoined:
+		case joinWait:
 			return c, nil
-		case fateDelivered:
+		case joinDelivered:
 			return nil, taken
 		}
 		return nil, nil

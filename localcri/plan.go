@@ -63,20 +63,20 @@ type foundPod struct {
 	containers []foundContainer
 }
 
-// deed is what a recovery does with a container besides sending an event to its state machine.
-type deed uint8
+// repair is what a recovery does with a container besides sending an event to its state machine.
+type repair uint8
 
 const (
-	nothing   deed = iota
-	undoStart      // before the event: remove what a start left, since it blocks the next one
-	adopt          // after the event: make a monitor take over the running container
+	nothing   repair = iota
+	undoStart        // before the event: remove what a start left, since it blocks the next one
+	adopt            // after the event: make a monitor take over the running container
 )
 
 // containerAction is what a recovery does with a container.
 type containerAction struct {
-	id    string
-	deed  deed
-	event life.Event // nil: the record is up to date
+	id     string
+	repair repair
+	event  life.Event // nil: the record is up to date
 }
 
 // podAction is what a recovery does with a sandbox, and with its containers, in order.
@@ -94,7 +94,7 @@ func plan(f foundPod, boot string, now int64) podAction {
 	for _, c := range f.containers {
 		a := planContainer(c, f.monitor, sameBoot && c.record.Boot == boot, now)
 		out.containers = append(out.containers, a)
-		out.successor = out.successor || a.deed == adopt
+		out.successor = out.successor || a.repair == adopt
 	}
 	switch f.record.State {
 	case life.Intent, life.Stopping, life.Removing:
@@ -153,18 +153,18 @@ func planContainer(c foundContainer, monitor, sameBoot bool, now int64) containe
 		e.Started = cmp.Or(e.Started, begun, min(c.made, e.Finished))
 		ended(e)
 	case r.State == life.Starting && monitor && !c.rebuilt: // no monitor was told to start it
-		a.deed, a.event = undoStart, life.Reset{}
+		a.repair, a.event = undoStart, life.Reset{}
 	// From here on, a created container is one whose start was not recorded yet.
 	case c.alive != nil && (r.State == life.Running || c.state == executedRunning):
 		began := *c.alive
 		began.At = cmp.Or(begun, began.At)
-		a.deed, a.event = adopt, began
+		a.repair, a.event = adopt, began
 	case r.State != life.Running && c.state == executedCreated: // what the OCI runtime has of it is killed
 		ended(startFailed("the agent and the monitor ended while it was started", now))
 	case r.State == life.Starting && c.state == executedNone && c.rebuilt:
 		ended(life.Ending{Finished: now, Code: codeUnknown, Reason: reasonUnknown, Message: "its record was damaged"})
 	case r.State == life.Starting && c.state == executedNone:
-		a.deed, a.event = undoStart, life.Reset{}
+		a.repair, a.event = undoStart, life.Reset{}
 	default:
 		ended(life.Ending{
 			Started: cmp.Or(begun, min(c.made, now)), Finished: max(now, begun), Code: codeUnknown, Reason: reasonMonitorLost,

@@ -21,7 +21,7 @@ func TestPlanOfContainers(t *testing.T) {
 		reboot   bool
 		monitor  bool
 		f        foundContainer
-		want     string // the deed, and the event
+		want     string // the repair, and the event
 		wantCode int32
 		reason   string
 		finished int64
@@ -80,16 +80,16 @@ func TestPlanOfContainers(t *testing.T) {
 			if tc.finished != 0 && end.Finished != tc.finished {
 				t.Errorf("finished at %d, want %d", end.Finished, tc.finished)
 			}
-			if pod.successor != (a.deed == adopt && !tc.monitor) {
+			if pod.successor != (a.repair == adopt && !tc.monitor) {
 				t.Errorf("successor %v", pod.successor)
 			}
 		})
 	}
 }
 
-// describeAction is a deed and the name of an event.
+// describeAction returns the repair and the name of an event.
 func describeAction(a containerAction) string {
-	out := []string{"", "undo ", "adopt "}[a.deed]
+	out := []string{"", "undo ", "adopt "}[a.repair]
 	if a.event == nil {
 		return out + "-"
 	}

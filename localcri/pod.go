@@ -146,7 +146,7 @@ func (p *pod) save(ctx context.Context) error {
 
 // keepRecord writes the record in the background.
 func (p *pod) keepRecord(ctx context.Context) {
-	ctx, cancel := lastly(ctx)
+	ctx, cancel := contextForWrite(ctx)
 	defer cancel()
 	if err := p.save(ctx); err != nil {
 		p.rt.log.Warn("failed to write record of sandbox", zap.String("sandbox", p.id), zap.Error(err))

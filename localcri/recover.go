@@ -467,7 +467,7 @@ func (p *pod) recoverPod(ctx context.Context, dead monitorConn) error {
 		}
 	}
 	for i, act := range a.containers {
-		if began, runs := act.event.(life.Began); runs && act.deed == adopt {
+		if began, runs := act.event.(life.Began); runs && act.repair == adopt {
 			if err := p.adopt(ctx, m, dead, all[i], began); err != nil {
 				errs = append(errs, fmt.Errorf("make the monitor take over container %s: %w", all[i].id, err))
 			}
@@ -633,7 +633,7 @@ func keptOf(k *monitor.Kept) *kept {
 
 // recover carries out plan's decision for a container, except its adoption.
 func (c *container) recover(ctx context.Context, a containerAction) error {
-	if a.deed == undoStart {
+	if a.repair == undoStart {
 		if err := c.undoStart(ctx); err != nil {
 			return err
 		}

@@ -98,17 +98,17 @@ func (c *container) mountRootfs(root image.Rootfs) error {
 		return err
 	}
 	if ownUserns(c.pod.options()) {
-		if err := letPass(c.bundle(), shift(0, c.pod.options().GetUsernsOptions().GetGids())); err != nil {
+		if err := allowGroup(c.bundle(), shift(0, c.pod.options().GetUsernsOptions().GetGids())); err != nil {
 			return err
 		}
 	}
 	return r.mounts.Overlay(image.Overlay{Layers: layers, Upper: c.bundle(upperDir), Work: c.bundle(workDir), Volatile: true}, c.bundle(rootfsDir))
 }
 
-// letPass lets the members of a group pass through a directory, but not list it. It first takes
+// allowGroup lets the members of a group pass through a directory, but not list it. It first takes
 // all rights from groups (the mode closed), then changes the group, and then gives the right. So
 // the previous group never has it.
-func letPass(dir string, group int) error {
+func allowGroup(dir string, group int) error {
 	return errors.Join(os.Chmod(dir, closed), os.Chown(dir, 0, group), os.Chmod(dir, mapped))
 }
 

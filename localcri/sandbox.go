@@ -72,9 +72,9 @@ func (r *Runtime) claimPod(config *runtimeapi.PodSandboxConfig, handler string) 
 			return nil, errorf(codes.AlreadyExists, "sandbox name %.300q is reserved for %s", key, p.id)
 		}
 		switch p.claim.join(proto.Equal(p.config, config) && p.handler == handler) {
-		case fateJoined:
+		case joinWait:
 			return p, nil
-		case fateDelivered:
+		case joinDelivered:
 			return nil, errorf(codes.AlreadyExists, "sandbox name %.300q is reserved for %s", key, p.id)
 		}
 		return nil, nil

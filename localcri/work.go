@@ -71,36 +71,36 @@ type claim struct {
 // goroutine.
 func newClaim(undo func()) *claim { return &claim{op: newOp(), waiting: 1, undo: undo} }
 
-// fate is the result of joining a claim.
-type fate uint8
+// joinResult is the result of joining a claim.
+type joinResult uint8
 
 const (
-	fateJoined    fate = iota // wait for it
-	fateDelivered             // a caller has it
-	fateUndoing               // it is being removed
+	joinWait      joinResult = iota // wait for it
+	joinDelivered                   // a caller has it
+	joinUndoing                     // it is being removed
 )
 
 // join adds a waiting caller, if the object is being created or parked. If same is false, the
 // caller requests another configuration; join then removes a complete object that no caller has
 // received or waits for. The result says what the caller has to do.
-func (c *claim) join(same bool) fate {
+func (c *claim) join(same bool) joinResult {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case c.undoing:
-		return fateUndoing
+		return joinUndoing
 	case c.delivered, !same && (c.waiting > 0 || !c.finished()):
-		return fateDelivered
+		return joinDelivered
 	case !same:
 		c.undoLocked()
-		return fateUndoing
+		return joinUndoing
 	}
 	c.waiting++
 	if c.timer != nil {
 		c.timer.Stop()
 		c.timer = nil
 	}
-	return fateJoined
+	return joinWait
 }
 
 func (c *claim) undoLocked() {
@@ -221,9 +221,9 @@ func (s *saver) remove(ctx context.Context, store *checkpoint.Store, key string)
 	return store.DeleteContext(ctx, key)
 }
 
-// lastly returns a context for a write that must still be done when ctx ends because the runtime
-// ends. The context has its own timeout.
-func lastly(ctx context.Context) (context.Context, context.CancelFunc) {
+// contextForWrite returns a context for a write that must still be done when ctx ends because the
+// runtime ends. The context has its own timeout.
+func contextForWrite(ctx context.Context) (context.Context, context.CancelFunc) {
 	const patience = 5 * time.Second
 	if ctx.Err() == nil {
 		return context.WithTimeout(context.WithoutCancel(ctx), time.Minute)

@@ -23,10 +23,10 @@ func TestClaimIsDeliveredOnce(t *testing.T) {
 			go func() { got <- c.take(t.Context()) }()
 		}
 		c.complete(nil)
-		if err := errors.Join(<-got, <-got); err != nil || second != fateJoined {
-			t.Errorf("both callers: %v, fate %d", err, second)
+		if err := errors.Join(<-got, <-got); err != nil || second != joinWait {
+			t.Errorf("both callers: %v, result %d", err, second)
 		}
-		if f := c.join(true); f != fateDelivered {
+		if f := c.join(true); f != joinDelivered {
 			t.Errorf("a third one: %d, want that it is delivered", f)
 		}
 		time.Sleep(2 * parkTime)
@@ -48,7 +48,7 @@ func TestClaimOfACallerThatWentIsKeptForAWhile(t *testing.T) {
 		}
 		c.complete(nil)
 		time.Sleep(parkTime - time.Second)
-		if f := c.join(true); f != fateJoined {
+		if f := c.join(true); f != joinWait {
 			t.Fatalf("a caller that comes again: %d", f)
 		}
 		time.Sleep(2 * time.Second) // its clock does not run while somebody waits
@@ -68,15 +68,15 @@ func TestClaimThatNobodyTakesIsUndone(t *testing.T) {
 			_ = c.take(ctx)
 			c.complete(nil)
 			if other { // somebody wants something else of that name
-				if f := c.join(false); f != fateUndoing {
-					t.Errorf("fate %d", f)
+				if f := c.join(false); f != joinUndoing {
+					t.Errorf("result %d", f)
 				}
 			} else {
 				time.Sleep(parkTime + time.Second)
 			}
 			synctest.Wait()
-			if f := c.join(true); undone != 1 || f != fateUndoing {
-				t.Errorf("undone %d times, fate %d", undone, f)
+			if f := c.join(true); undone != 1 || f != joinUndoing {
+				t.Errorf("undone %d times, result %d", undone, f)
 			}
 		})
 	}

@@ -170,20 +170,20 @@ func (m *Manager) fly(r *record, f *flight) {
 	giveUp := time.AfterFunc(inspectTimeout+slowAfter, func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		m.land(r, f, nil, fmt.Errorf("inspection of pod %s did not end: %w", r.uid, context.DeadlineExceeded))
+		m.finishInspection(r, f, nil, fmt.Errorf("inspection of pod %s did not end: %w", r.uid, context.DeadlineExceeded))
 	})
 	pod, err := m.cfg.Runtime.Inspect(ctx, r.uid)
 	giveUp.Stop()
 	m.met.pod.Observe(time.Since(f.began).Seconds())
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.land(r, f, pod, err)
+	m.finishInspection(r, f, pod, err)
 }
 
-// land stores the result of an inspection, reports changes, and begins the next inspection if an
-// event or a list asked for one meanwhile. It ignores the result of an inspection that was given
-// up.
-func (m *Manager) land(r *record, f *flight, pod *observed.Pod, err error) {
+// finishInspection stores the result of an inspection, reports changes, and begins the next
+// inspection if an event or a list asked for one meanwhile. It ignores the result of an inspection
+// that was given up.
+func (m *Manager) finishInspection(r *record, f *flight, pod *observed.Pod, err error) {
 	if f.over {
 		return
 	}

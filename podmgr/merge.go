@@ -207,20 +207,20 @@ func (m *Manager) mergeLocked(source string, snap Snapshot) (before []Problem, r
 	st.refused = bounded(source, st.refused)
 	var configs []Object
 	// Objects of the first snapshot are no changes: no pod has used them yet.
-	if st.spoken {
+	if st.delivered {
 		was := st.snapshot
 		configs = union(changed("ConfigMap", was.ConfigMaps, snap.ConfigMaps), changed("Secret", was.Secrets, snap.Secrets))
 		configs = union(configs, union(changed(kindClaim, was.Claims, snap.Claims), changed(kindVolume, was.Volumes, snap.Volumes)))
 		configs = union(configs, changed("ResourceClaim", was.ResourceClaims, snap.ResourceClaims))
 	}
-	m.send(source, ops, !st.spoken, configs)
+	m.send(source, ops, !st.delivered, configs)
 	// st.pods has them; a second list would keep old versions in memory.
 	snap.Pods = nil
 	before = st.snapshot.Problems
 	st.snapshot = snap
 	// After send, so that the changes are queued when Ready is closed.
-	if !st.spoken {
-		m.spoke(st)
+	if !st.delivered {
+		m.noteFirst(st)
 	}
 	m.confirm()
 	// Pods of other sources may wait for names and UIDs that are free now.

@@ -170,17 +170,17 @@ type Manager struct {
 // never changes.
 type sourceState struct {
 	kind Kind
-	// spoken is set by the first snapshot and never reset: a source that fails later keeps its
+	// delivered is set by the first snapshot and never reset: a source that fails later keeps its
 	// pods.
-	spoken   bool
-	failure  string // why it failed; "" after its next snapshot
-	snapshot Snapshot
-	pods     map[types.UID]*v1.Pod
-	given    map[types.UID]*v1.Pod // pods as the source delivered them last; a pod with the same pointer is unchanged
-	waiting  []*v1.Pod             // pods whose name or UID a pod of another source has
-	told     map[types.UID]bool    // pods for which Config.Refused was called
-	first    map[types.UID]*v1.Pod // pods whose spec has changed under one UID: the first version
-	refused  []Problem             // pods whose name or UID another pod of this source has, or whose spec has changed under one UID
+	delivered bool
+	failure   string // why it failed; "" after its next snapshot
+	snapshot  Snapshot
+	pods      map[types.UID]*v1.Pod
+	given     map[types.UID]*v1.Pod // pods as the source delivered them last; a pod with the same pointer is unchanged
+	waiting   []*v1.Pod             // pods whose name or UID a pod of another source has
+	told      map[types.UID]bool    // pods for which Config.Refused was called
+	first     map[types.UID]*v1.Pod // pods whose spec has changed under one UID: the first version
+	refused   []Problem             // pods whose name or UID another pod of this source has, or whose spec has changed under one UID
 }
 
 // New checks cfg and returns a Manager. New starts nothing: sources run in [Manager.Run]. The error
@@ -240,7 +240,7 @@ func (m *Manager) deliver(ctx context.Context) {
 			m.queue.putBack(next)
 			m.mu.Unlock()
 		case out <- next.Change:
-			// From now on the receiver knows that this source has spoken.
+			// From now on the receiver knows that this source has delivered.
 			m.mu.Lock()
 			m.queue.told[next.Source] = true
 			m.mu.Unlock()
@@ -271,7 +271,7 @@ func (m *Manager) Confirmed() <-chan struct{} { return m.confirmed }
 // New.
 func (m *Manager) confirm() {
 	for _, st := range m.sources {
-		if st.kind == API && (!st.spoken || st.snapshot.Partial) {
+		if st.kind == API && (!st.delivered || st.snapshot.Partial) {
 			return
 		}
 	}
@@ -280,12 +280,12 @@ func (m *Manager) confirm() {
 	}
 }
 
-// spoke records the first snapshot of a source, and closes m.ready after the last source. It is
+// noteFirst records the first snapshot of a source, and closes m.ready after the last source. It is
 // called at most once per source, with m.mu held.
-func (m *Manager) spoke(st *sourceState) {
-	st.spoken = true
+func (m *Manager) noteFirst(st *sourceState) {
+	st.delivered = true
 	for _, s := range m.sources {
-		if !s.spoken {
+		if !s.delivered {
 			return
 		}
 	}

@@ -51,7 +51,7 @@ func (m *Manager) Problems() []Problem {
 	for _, s := range m.cfg.Sources {
 		st := m.sources[s.Name()]
 		if st.failure != "" {
-			out = append(out, Problem{Source: s.Name(), Reason: "source of pods failed: " + st.failure, Kept: st.spoken})
+			out = append(out, Problem{Source: s.Name(), Reason: "source of pods failed: " + st.failure, Kept: st.delivered})
 		}
 		out = append(out, st.snapshot.Problems...)
 	}

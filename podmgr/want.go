@@ -48,7 +48,7 @@ func (m *Manager) Want(uid types.UID) Want {
 	}
 	for _, st := range m.sources {
 		switch {
-		case !st.spoken:
+		case !st.delivered:
 			w.By = podlife.Unheard
 		case st.snapshot.Partial:
 			w.By = min(w.By, podlife.Remembered)

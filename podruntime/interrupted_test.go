@@ -88,7 +88,7 @@ func TestLostProcessIsReaped(t *testing.T) {
 				var reaped []string
 				m, err := New(Config{Runtime: r, Images: present{}, PodLogsDir: t.TempDir(), Reap: func(id string) (int, error) {
 					reaped = append(reaped, id)
-					time.AfterFunc(3*insistPause-1, func() { // the runtime hears of it a little later
+					time.AfterFunc(3*reapPause-1, func() { // the runtime hears of it a little later
 						r.mu.Lock()
 						defer r.mu.Unlock()
 						delete(r.fail, "RemoveContainer")

@@ -335,7 +335,7 @@ func (m *Manager) Remove(ctx context.Context, obs *observed.Pod) error {
 				lost = lost || c.Abandoned
 			}
 		}
-		err := m.insist(ctx, func() error { return m.rt.RemovePodSandbox(ctx, id) }, inside...)
+		err := m.removeOrReap(ctx, func() error { return m.rt.RemovePodSandbox(ctx, id) }, inside...)
 		if err != nil {
 			err = fmt.Errorf("remove sandbox %s: %w", id, err)
 			if lost && cri.IsRefused(err) && ctx.Err() == nil {
@@ -398,7 +398,7 @@ func (m *Manager) podLogs(obs *observed.Pod) string {
 
 // discard removes a dead container from the runtime.
 func (m *Manager) discard(ctx context.Context, uid types.UID, id string) error {
-	err := m.insist(ctx, func() error { return m.rt.RemoveContainer(ctx, id) }, id)
+	err := m.removeOrReap(ctx, func() error { return m.rt.RemoveContainer(ctx, id) }, id)
 	if err == nil {
 		m.runs.see(uid, func(p *podRuns) { p.discarded(id) })
 		m.cfg.Lifecycle.Removed(id)
@@ -415,18 +415,18 @@ func (m *Manager) removeContainer(ctx context.Context, uid types.UID, c *observe
 	return m.removeLogs(ctx, c)
 }
 
-// After Config.Reap the removal is repeated up to insistTimes, with insistPause between: the
+// After Config.Reap the removal is repeated up to reapTries, with reapPause between: the
 // runtime has to notice first that the processes have exited.
 const (
-	insistTimes = 10
-	insistPause = 100 * time.Millisecond
+	reapTries = 10
+	reapPause = 100 * time.Millisecond
 )
 
-// insist calls remove for dead containers or their sandbox. If the runtime refuses, it kills
+// removeOrReap calls remove for dead containers or their sandbox. If the runtime refuses, it kills
 // processes that the runtime no longer tracks (Config.Reap) and calls remove again: containerd,
 // if it was interrupted while it started a container, reports that container as exited and
 // neither stops nor removes it. NotFound is not an error.
-func (m *Manager) insist(ctx context.Context, remove func() error, containers ...string) error {
+func (m *Manager) removeOrReap(ctx context.Context, remove func() error, containers ...string) error {
 	err := remove()
 	if err == nil || cri.IsNotFound(err) {
 		return nil
@@ -448,11 +448,11 @@ func (m *Manager) insist(ctx context.Context, remove func() error, containers ..
 		return err
 	}
 	m.cfg.Log.Warn("killed processes of containers that the runtime could not remove", zap.Strings("containers", containers), zap.Int("processes", killed))
-	for range insistTimes {
+	for range reapTries {
 		select {
 		case <-ctx.Done():
 			return err
-		case <-time.After(insistPause):
+		case <-time.After(reapPause):
 		}
 		if err = remove(); err == nil || cri.IsNotFound(err) {
 			return nil

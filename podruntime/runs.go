@@ -245,8 +245,8 @@ func (r *run) gone() {
 	*r = run{Name: r.Name, Next: r.Next, Err: r.Err, history: r.history}
 }
 
-// settle ends the wait that strike began when an observation did not show the run in its recorded
-// state. A wait after a failed call stays: it delays the next attempt.
+// settle ends the wait that countFailure began when an observation did not show the run in its
+// recorded state. A wait after a failed call stays: it delays the next attempt.
 func (r *run) settle() {
 	if r.failed == 0 {
 		r.Next = time.Time{}
@@ -390,15 +390,15 @@ func (r *run) learn(look *observed.Pod, now time.Time) (broken bool) {
 // once, so that a later jump of the wall clock does not move it.
 func (r *run) sawEnd(c *observed.Container, now time.Time) {
 	if r.State != ended {
-		r.State, r.Since = ended, ago(c.FinishedAt, now)
+		r.State, r.Since = ended, monotonic(c.FinishedAt, now)
 	}
 	r.Seen = true
 	r.settle()
 }
 
-// ago converts the wall-clock time t to a time on now's monotonic clock. A time in the future, as
-// after the wall clock was put back, becomes now.
-func ago(t, now time.Time) time.Time { return now.Add(-max(now.Sub(t), 0)) }
+// monotonic converts the wall-clock time t to a time on now's monotonic clock. A time in the future,
+// as after the wall clock was put back, becomes now.
+func monotonic(t, now time.Time) time.Time { return now.Add(-max(now.Sub(t), 0)) }
 
 // ended returns when last, the newest exited instance of a container, has ended.
 func (p *podRuns) ended(last *observed.Container, now time.Time) time.Time {
@@ -408,7 +408,7 @@ func (p *podRuns) ended(last *observed.Container, now time.Time) time.Time {
 	}
 	switch {
 	case r.ID != last.ID:
-		return ago(last.FinishedAt, now) // another one was started since
+		return monotonic(last.FinishedAt, now) // another one was started since
 	case r.State != ended:
 		r.sawEnd(last, now)
 	}
@@ -429,11 +429,11 @@ func shown(look *observed.Pod, id string) (state observed.State, exists bool) {
 	return observed.Unknown, false
 }
 
-// strike counts that an observation contradicted the run. It returns an error with the time before
-// which the same call must not be made again, or nil if the call may be made now. If an observation
-// has shown the run before, its first failure causes no wait, since a person may have removed the
-// container; with always set, the first failure causes a wait, too.
-func (r *run) strike(always bool, err error, now time.Time) error {
+// countFailure counts that an observation contradicted the run. It returns an error with the time
+// before which the same call must not be made again, or nil if the call may be made now. If an
+// observation has shown the run before, its first failure causes no wait, since a person may have
+// removed the container; with always set, the first failure causes a wait, too.
+func (r *run) countFailure(always bool, err error, now time.Time) error {
 	// It lasted before its first failure: the row of failures is over. A success that does not
 	// last ends none.
 	if r.Next.IsZero() && now.Sub(r.Since) >= waits.Max {
@@ -451,9 +451,9 @@ func (r *run) strike(always bool, err error, now time.Time) error {
 	return &heldError{triedError{err: err, until: r.Next}}
 }
 
-// again returns an error, with the time of the next try, while a run that was stopped and still
+// mayStop returns an error, with the time of the next try, while a run that was stopped and still
 // runs must not be stopped again yet. The error calls the run label.
-func (p *podRuns) again(id, label string, now time.Time) error {
+func (p *podRuns) mayStop(id, label string, now time.Time) error {
 	r := p.byID(id)
 	err := fmt.Errorf("%s still runs after a successful stop", label)
 	switch {
@@ -462,7 +462,7 @@ func (p *podRuns) again(id, label string, now time.Time) error {
 	case now.Before(r.Next):
 		return &heldError{triedError{err: err, until: r.Next}}
 	case r.Next.IsZero():
-		return r.strike(false, err, now)
+		return r.countFailure(false, err, now)
 	default:
 		return nil // it has waited for this
 	}

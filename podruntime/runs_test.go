@@ -52,7 +52,7 @@ func TestWaitsAfterBrokenRuns(t *testing.T) {
 					}
 					wait := time.Duration(0)
 					r := p.of("c")
-					if err := r.strike(tc.must, boom, time.Now()); err != nil {
+					if err := r.countFailure(tc.must, boom, time.Now()); err != nil {
 						r.Err = boom
 						held := (*heldError)(nil)
 						if !errors.As(err, &held) || !errors.Is(err, boom) || !errors.Is(err, errUndone) {
@@ -320,7 +320,7 @@ func replay(history []int) (p *podRuns, now time.Time, note string) {
 		note = runEvents[e].do(p, now)
 		if note != "" { // as who carries a plan out does
 			r := p.of("c")
-			_ = r.strike(false, errors.New("contradicted"), now)
+			_ = r.countFailure(false, errors.New("contradicted"), now)
 		}
 	}
 	return p, now, note
@@ -402,7 +402,7 @@ func TestRunProperties(t *testing.T) {
 					wrong("what only looks have shown is contradicted")
 				}
 				if r.State == started || r.State == ended {
-					_ = r.strike(false, errors.New("contradicted"), now)
+					_ = r.countFailure(false, errors.New("contradicted"), now)
 				}
 			}
 			if r.State == ended && r.Seen && r.failed == 0 && !r.Next.IsZero() && !contradicted {

@@ -110,7 +110,7 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container) error {
 	m, pod := s.m, s.pod
 	last := s.newest(c.Name)
 	// Before the image: a container that may not start yet must not cost a pull.
-	if err := s.another(ctx, c); err != nil {
+	if err := s.checkPrevious(ctx, c); err != nil {
 		return err
 	}
 	// The image comes before the configuration, which takes the user from it

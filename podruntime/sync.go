@@ -123,7 +123,7 @@ func (s *syncing) round(ctx context.Context, a Actions) (more bool) {
 			s.res.add("CreatePodSandbox", s.pod.Name, err)
 			return false
 		}
-		if err := s.anotherSandbox(ctx); err != nil {
+		if err := s.checkPreviousSandbox(ctx); err != nil {
 			s.res.add("CreatePodSandbox", s.pod.Name, err)
 			return false
 		}
@@ -194,7 +194,7 @@ func (s *syncing) kills(ctx context.Context, a Actions) bool {
 	// Side by side: one container with a long grace period must not hold back the
 	// others. No turns are kept, as the rest of the pod goes on.
 	errs := parallel(a.Kill, func(k Kill) error {
-		if err := s.again(k.ID, "container "+k.Name); err != nil {
+		if err := s.mayStop(k.ID, "container "+k.Name); err != nil {
 			return err
 		}
 		return s.m.killContainer(ctx, s.pod, s.obs, byID(s.obs, k.ID), podlife.Cause{Kind: k.Why}, k.Message, nil)
@@ -218,14 +218,14 @@ func (s *syncing) kills(ctx context.Context, a Actions) bool {
 func (s *syncing) killPod(ctx context.Context) error {
 	for i := range s.obs.Containers {
 		if c := &s.obs.Containers[i]; c.State == observed.Running {
-			if err := s.again(c.ID, "container "+c.Name); err != nil {
+			if err := s.mayStop(c.ID, "container "+c.Name); err != nil {
 				return err
 			}
 		}
 	}
 	for i := range s.obs.Sandboxes {
 		if sb := &s.obs.Sandboxes[i]; sb.State == observed.Running {
-			if err := s.again(sb.ID, "sandbox "+sb.ID); err != nil {
+			if err := s.mayStop(sb.ID, "sandbox "+sb.ID); err != nil {
 				return err
 			}
 		}

@@ -165,13 +165,13 @@ func (r *runtime) check(ctx context.Context, t target) (check.Outcome, string, e
 			if ctx.Err() == nil {
 				// An error is an answer too, but one at the end of the context may
 				// be our own.
-				r.spoke()
+				r.noteAnswer()
 			}
 			return join(stdout, stderr), err
 		},
 	}
 	o, out, err := e.Check(ctx)
-	if errors.Is(err, check.ErrNoAnswer) && (r.spokeSince(start) || r.asked()) {
+	if errors.Is(err, check.ErrNoAnswer) && (r.answeredSince(start) || r.asked()) {
 		// The runtime answers otherwise, so that this command hangs, or a process
 		// that it started: containerd waits for all processes that have the
 		// command's output open.
@@ -203,15 +203,15 @@ func join(stdout, stderr []byte) []byte {
 	return slices.Concat(stdout, stderr)
 }
 
-// spoke records that the runtime has answered now.
-func (r *runtime) spoke() {
+// noteAnswer records that the runtime has answered now.
+func (r *runtime) noteAnswer() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.answered = time.Now()
 }
 
-// spokeSince reports whether the runtime has answered after t.
-func (r *runtime) spokeSince(t time.Time) bool {
+// answeredSince reports whether the runtime has answered after t.
+func (r *runtime) answeredSince(t time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.answered.After(t)

@@ -71,7 +71,7 @@ func (s *Server) copyLog(w http.ResponseWriter, r *http.Request, id string, o cr
 		return
 	}
 	rc := http.NewResponseController(w)
-	out := &patient{w: w, rc: rc}
+	out := &deadlineWriter{w: w, rc: rc}
 	o.Root = s.cfg.PodLogsDir
 	// With follow, a client waits for the response header even if there is no line yet.
 	o.Flush = func() {
@@ -115,10 +115,10 @@ func (s *Server) logFile(ctx context.Context, id string) (string, bool, error) {
 	return path, open, err
 }
 
-// patient extends the write deadline with each piece of a log, to 3*late from the write. A
+// deadlineWriter extends the write deadline with each piece of a log, to 3*late from the write. A
 // client that does not read is therefore disconnected, while the transfer of the log may take
 // any time.
-type patient struct {
+type deadlineWriter struct {
 	w     http.ResponseWriter
 	rc    *http.ResponseController
 	last  time.Time
@@ -126,7 +126,7 @@ type patient struct {
 }
 
 // extend extends the write deadline, at most once a second.
-func (p *patient) extend() {
+func (p *deadlineWriter) extend() {
 	if now := time.Now(); now.Sub(p.last) > time.Second {
 		p.last = now
 		_ = p.rc.SetWriteDeadline(now.Add(3 * late)) // fails in tests with a recorder
@@ -134,7 +134,7 @@ func (p *patient) extend() {
 }
 
 // Write writes a piece of a log.
-func (p *patient) Write(b []byte) (int, error) {
+func (p *deadlineWriter) Write(b []byte) (int, error) {
 	p.begun = true
 	p.extend()
 	return p.w.Write(b)

@@ -14,10 +14,10 @@ type Source struct {
 	name string
 	kind podmgr.Kind
 
-	mu      sync.Mutex
-	now     podmgr.Snapshot
-	spoken  bool
-	changed chan struct{} // closed when now changes
+	mu        sync.Mutex
+	now       podmgr.Snapshot
+	delivered bool
+	changed   chan struct{} // closed when now changes
 }
 
 // NewSource returns a source with a name and a kind of pods. It delivers nothing before Set is
@@ -36,7 +36,7 @@ func (s *Source) Kind() podmgr.Kind { return s.kind }
 func (s *Source) Set(snap podmgr.Snapshot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.now, s.spoken = clone(snap), true
+	s.now, s.delivered = clone(snap), true
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
@@ -45,9 +45,9 @@ func (s *Source) Set(snap podmgr.Snapshot) {
 func (s *Source) Run(ctx context.Context, deliver func(podmgr.Snapshot)) error {
 	for {
 		s.mu.Lock()
-		snap, spoken, changed := clone(s.now), s.spoken, s.changed
+		snap, delivered, changed := clone(s.now), s.delivered, s.changed
 		s.mu.Unlock()
-		if spoken {
+		if delivered {
 			deliver(snap)
 		}
 		select {

@@ -32,7 +32,7 @@ type Subject struct {
 func Conformance(t *testing.T, s Subject) {
 	for _, tc := range []struct {
 		name string
-		test func(*testing.T, *rig)
+		test func(*testing.T, *fixture)
 	}{
 		{"life of a container", testLife},
 		{"exit codes", testExitCodes},
@@ -49,25 +49,25 @@ func Conformance(t *testing.T, s Subject) {
 		{"images", testImages},
 		{"an image whose name has another", testNameMoves},
 	} {
-		t.Run(tc.name, func(t *testing.T) { tc.test(t, newRig(t, s)) })
+		t.Run(tc.name, func(t *testing.T) { tc.test(t, newFixture(t, s)) })
 	}
 }
 
-// rig is a test with its sandbox.
-type rig struct {
+// fixture is a test with its sandbox.
+type fixture struct {
 	Subject
 	t       *testing.T
 	conf    *runtimeapi.PodSandboxConfig
 	sandbox string
 }
 
-func newRig(t *testing.T, s Subject, change ...func(*runtimeapi.PodSandboxConfig)) *rig {
+func newFixture(t *testing.T, s Subject, change ...func(*runtimeapi.PodSandboxConfig)) *fixture {
 	t.Helper()
 	name := strings.ToLower(strings.NewReplacer("/", "-", "_", "-", "#", "-").Replace(t.Name()))
 	if len(name) > 60 {
 		name = name[len(name)-60:]
 	}
-	r := &rig{Subject: s, t: t, conf: &runtimeapi.PodSandboxConfig{
+	r := &fixture{Subject: s, t: t, conf: &runtimeapi.PodSandboxConfig{
 		Metadata: &runtimeapi.PodSandboxMetadata{Name: name, Namespace: "conformance", Uid: "uid-" + name},
 		Labels: map[string]string{
 			cri.LabelPodName: name, cri.LabelPodNamespace: "conformance", cri.LabelPodUID: "uid-" + name,
@@ -95,9 +95,9 @@ func newRig(t *testing.T, s Subject, change ...func(*runtimeapi.PodSandboxConfig
 	return r
 }
 
-func (r *rig) ctx() context.Context { return r.t.Context() }
+func (r *fixture) ctx() context.Context { return r.t.Context() }
 
-func (r *rig) create(name string, args ...string) string {
+func (r *fixture) create(name string, args ...string) string {
 	r.t.Helper()
 	id, err := r.Runtime.CreateContainer(r.ctx(), r.sandbox, r.container(name, args...), r.conf)
 	if err != nil {
@@ -106,7 +106,7 @@ func (r *rig) create(name string, args ...string) string {
 	return id
 }
 
-func (r *rig) container(name string, args ...string) *runtimeapi.ContainerConfig {
+func (r *fixture) container(name string, args ...string) *runtimeapi.ContainerConfig {
 	return &runtimeapi.ContainerConfig{
 		Metadata: &runtimeapi.ContainerMetadata{Name: name},
 		Image:    &runtimeapi.ImageSpec{Image: r.Image},
@@ -120,14 +120,14 @@ func (r *rig) container(name string, args ...string) *runtimeapi.ContainerConfig
 	}
 }
 
-func (r *rig) start(id string) {
+func (r *fixture) start(id string) {
 	r.t.Helper()
 	if err := r.Runtime.StartContainer(r.ctx(), id); err != nil {
 		r.t.Fatalf("StartContainer: %v", err)
 	}
 }
 
-func (r *rig) status(id string) *runtimeapi.ContainerStatus {
+func (r *fixture) status(id string) *runtimeapi.ContainerStatus {
 	r.t.Helper()
 	resp, err := r.Runtime.ContainerStatus(r.ctx(), id, false)
 	if err != nil {
@@ -138,7 +138,7 @@ func (r *rig) status(id string) *runtimeapi.ContainerStatus {
 
 // until calls ok until it returns true, for as long as a slow machine may need. condition names
 // what was awaited, for the failure.
-func (r *rig) until(condition string, ok func() bool) {
+func (r *fixture) until(condition string, ok func() bool) {
 	r.t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -147,7 +147,7 @@ func (r *rig) until(condition string, ok func() bool) {
 	}
 }
 
-func (r *rig) untilExited(id string) *runtimeapi.ContainerStatus {
+func (r *fixture) untilExited(id string) *runtimeapi.ContainerStatus {
 	r.t.Helper()
 	r.until("container exits", func() bool {
 		return r.status(id).GetState() == runtimeapi.ContainerState_CONTAINER_EXITED
@@ -155,7 +155,7 @@ func (r *rig) untilExited(id string) *runtimeapi.ContainerStatus {
 	return r.status(id)
 }
 
-func testLife(t *testing.T, r *rig) {
+func testLife(t *testing.T, r *fixture) {
 	sb, err := r.Runtime.PodSandboxStatus(t.Context(), r.sandbox, false)
 	if err != nil {
 		t.Fatal(err)
@@ -187,7 +187,7 @@ func testLife(t *testing.T, r *rig) {
 	}
 }
 
-func testExitCodes(t *testing.T, r *rig) {
+func testExitCodes(t *testing.T, r *fixture) {
 	for name, want := range map[string]int32{"zero": 0, "seven": 7} {
 		id := r.create(name, "exit", map[int32]string{0: "0", 7: "7"}[want])
 		r.start(id)
@@ -203,7 +203,7 @@ func testExitCodes(t *testing.T, r *rig) {
 }
 
 // testStartFails tests that a container that cannot be started has ended, with a reason.
-func testStartFails(t *testing.T, r *rig) {
+func testStartFails(t *testing.T, r *fixture) {
 	conf := r.container("a")
 	conf.Command = []string{"/no/such/file"}
 	id, err := r.Runtime.CreateContainer(r.ctx(), r.sandbox, conf, r.conf)
@@ -223,7 +223,7 @@ func testStartFails(t *testing.T, r *rig) {
 	}
 }
 
-func testLogs(t *testing.T, r *rig) {
+func testLogs(t *testing.T, r *fixture) {
 	id := r.create("c", "out", "hello", "err", "oops", "exit", "0")
 	r.start(id)
 	st := r.untilExited(id)
@@ -252,7 +252,7 @@ func testLogs(t *testing.T, r *rig) {
 }
 
 // testReopenLog tests that the runtime writes to a renamed log until the log is reopened.
-func testReopenLog(t *testing.T, r *rig) {
+func testReopenLog(t *testing.T, r *fixture) {
 	id := r.create("c", "out", "one", "sleep", "2s", "out", "two", "sleep", "forever")
 	r.start(id)
 	path := filepath.Join(r.conf.GetLogDirectory(), "c.log")
@@ -285,7 +285,7 @@ func testReopenLog(t *testing.T, r *rig) {
 	}
 }
 
-func testStop(t *testing.T, r *rig) {
+func testStop(t *testing.T, r *fixture) {
 	polite := r.create("polite", "trap", "7", "0s", "out", "ready", "sleep", "forever")
 	stubborn := r.create("stubborn", "ignore", "out", "ready", "sleep", "forever")
 	for _, name := range []string{"polite", "stubborn"} {
@@ -312,7 +312,7 @@ func testStop(t *testing.T, r *rig) {
 
 // testResources tests that the resources of a running container can be changed one by one, and that
 // the status shows them.
-func testResources(t *testing.T, r *rig) {
+func testResources(t *testing.T, r *fixture) {
 	conf := r.container("c", "sleep", "forever")
 	conf.Linux.Resources = &runtimeapi.LinuxContainerResources{
 		CpuPeriod: 100000, CpuQuota: 20000, CpuShares: 204, MemoryLimitInBytes: 64 << 20,
@@ -351,7 +351,7 @@ func testResources(t *testing.T, r *rig) {
 	}
 }
 
-func testFilters(t *testing.T, r *rig) {
+func testFilters(t *testing.T, r *fixture) {
 	a, b := r.create("a", "sleep", "forever"), r.create("b", "sleep", "forever")
 	r.start(a)
 	ids := func(f *runtimeapi.ContainerFilter) []string {
@@ -391,7 +391,7 @@ func testFilters(t *testing.T, r *rig) {
 	}
 }
 
-func testIdempotence(t *testing.T, r *rig) {
+func testIdempotence(t *testing.T, r *fixture) {
 	id := r.create("c", "exit", "0")
 	r.start(id)
 	r.untilExited(id)
@@ -423,7 +423,7 @@ func testIdempotence(t *testing.T, r *rig) {
 	}
 }
 
-func testReserved(t *testing.T, r *rig) {
+func testReserved(t *testing.T, r *fixture) {
 	if _, err := r.Runtime.RunPodSandbox(t.Context(), r.conf, ""); err == nil || !strings.Contains(err.Error(), "is reserved for") {
 		t.Errorf("second sandbox of one attempt: %v", err)
 	}
@@ -433,7 +433,7 @@ func testReserved(t *testing.T, r *rig) {
 	}
 }
 
-func testSandboxEnds(t *testing.T, r *rig) {
+func testSandboxEnds(t *testing.T, r *fixture) {
 	id := r.create("c", "sleep", "forever")
 	r.start(id)
 	if err := r.Runtime.StopPodSandbox(t.Context(), r.sandbox); err != nil {
@@ -452,7 +452,7 @@ func testSandboxEnds(t *testing.T, r *rig) {
 	}
 }
 
-func testEvents(t *testing.T, r *rig) {
+func testEvents(t *testing.T, r *fixture) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ch := make(chan *runtimeapi.ContainerEventResponse, 1000)
@@ -510,7 +510,7 @@ func testEvents(t *testing.T, r *rig) {
 	<-done
 }
 
-func testImages(t *testing.T, r *rig) {
+func testImages(t *testing.T, r *fixture) {
 	st, err := r.Images.ImageStatus(t.Context(), &runtimeapi.ImageSpec{Image: r.Image}, false)
 	if err != nil || st.GetImage().GetId() == "" {
 		t.Fatalf("image that is there: %v, %v", st, err)
@@ -526,7 +526,7 @@ func testImages(t *testing.T, r *rig) {
 
 // testNameMoves tests an image whose name another image got: it stays, with its containers, until
 // it is removed, and its removal does not remove the other image.
-func testNameMoves(t *testing.T, r *rig) {
+func testNameMoves(t *testing.T, r *fixture) {
 	pull := func() (name string) {
 		t.Helper()
 		name = r.Offer("moves:1")

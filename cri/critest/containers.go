@@ -33,7 +33,7 @@ func Containers(t *testing.T, s Subject) {
 }
 
 // pulled pulls an image of the registry and returns its full name.
-func (r *rig) pulled(name string) string {
+func (r *fixture) pulled(name string) string {
 	r.t.Helper()
 	name = r.Offer(name)
 	if _, err := r.Images.PullImage(r.ctx(), &runtimeapi.ImageSpec{Image: name}, nil, r.conf); err != nil {
@@ -43,7 +43,7 @@ func (r *rig) pulled(name string) string {
 }
 
 // begin creates and starts a container with a configuration, and returns its ID.
-func (r *rig) begin(conf *runtimeapi.ContainerConfig) string {
+func (r *fixture) begin(conf *runtimeapi.ContainerConfig) string {
 	r.t.Helper()
 	id, err := r.Runtime.CreateContainer(r.ctx(), r.sandbox, conf, r.conf)
 	if err != nil {
@@ -55,7 +55,7 @@ func (r *rig) begin(conf *runtimeapi.ContainerConfig) string {
 
 // outcome runs a container until it ends, and returns its output. An exit code other than 0 fails
 // the test.
-func (r *rig) outcome(conf *runtimeapi.ContainerConfig) string {
+func (r *fixture) outcome(conf *runtimeapi.ContainerConfig) string {
 	r.t.Helper()
 	out, code := r.ended(r.begin(conf))
 	if code != 0 {
@@ -66,7 +66,7 @@ func (r *rig) outcome(conf *runtimeapi.ContainerConfig) string {
 
 // ended waits for the end of a container. It returns the exit code and the output, without the
 // prefixes of the log's lines.
-func (r *rig) ended(id string) (out string, code int32) {
+func (r *fixture) ended(id string) (out string, code int32) {
 	r.t.Helper()
 	st := r.untilExited(id)
 	b, err := os.ReadFile(st.GetLogPath())
@@ -85,7 +85,7 @@ func (r *rig) ended(id string) (out string, code int32) {
 }
 
 func testAbsoluteNames(t *testing.T, s Subject) {
-	r := newRig(t, s)
+	r := newFixture(t, s)
 	c := r.container("c", "cat", extraDir+"/data")
 	c.Image.Image = r.pulled("absolute:1")
 	if got := r.outcome(c); got != extraData {
@@ -98,7 +98,7 @@ func testAbsoluteNames(t *testing.T, s Subject) {
 func testSysfs(t *testing.T, s Subject) {
 	for _, pid := range []runtimeapi.NamespaceMode{runtimeapi.NamespaceMode_CONTAINER, runtimeapi.NamespaceMode_POD} {
 		t.Run(pid.String(), func(t *testing.T) {
-			r := newRig(t, s, func(c *runtimeapi.PodSandboxConfig) {
+			r := newFixture(t, s, func(c *runtimeapi.PodSandboxConfig) {
 				c.Linux.SecurityContext.Privileged = true
 				c.Linux.SecurityContext.NamespaceOptions.Pid = pid
 			})
@@ -133,7 +133,7 @@ func testImageVolumes(t *testing.T, s Subject) {
 		for _, privileged := range []bool{false, true} {
 			name := map[bool]string{false: "users of the node", true: "users of its own"}[users] + map[bool]string{false: "", true: ", privileged"}[privileged]
 			t.Run(name, func(t *testing.T) {
-				r := newRig(t, s, func(c *runtimeapi.PodSandboxConfig) {
+				r := newFixture(t, s, func(c *runtimeapi.PodSandboxConfig) {
 					c.Linux.SecurityContext.Privileged = privileged
 					if users {
 						usersOfItsOwn(c)
@@ -184,7 +184,7 @@ func testHostname(t *testing.T, s Subject) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, s, change)
+			r := newFixture(t, s, change)
 			want, err := os.Hostname()
 			if r.conf.GetHostname() != "" {
 				want = r.conf.GetHostname()
@@ -204,7 +204,7 @@ func testHostname(t *testing.T, s Subject) {
 // testMissingSource tests that a missing source of a mount is made, as a directory with its
 // parents.
 func testMissingSource(t *testing.T, s Subject) {
-	r := newRig(t, s)
+	r := newFixture(t, s)
 	source := filepath.Join(t.TempDir(), "not", "there")
 	c := r.container("c", "stat", "/made", "write", "/made/file", "x")
 	c.Mounts = []*runtimeapi.Mount{{ContainerPath: "/made", HostPath: source}}
@@ -223,7 +223,7 @@ func testVolumes(t *testing.T, s Subject) {
 		"users of the node": func(*runtimeapi.PodSandboxConfig) {}, "users of its own": usersOfItsOwn,
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, s, change)
+			r := newFixture(t, s, change)
 			image := r.pulled("volumes:1")
 			conf := func(name string, steps ...string) *runtimeapi.ContainerConfig {
 				c := r.container(name, steps...)
@@ -260,7 +260,7 @@ func testVolumes(t *testing.T, s Subject) {
 // testImageNames tests the image names in a container's status: a digest that the registry has, and
 // a tag, although the container was created by the image's ID, as the kubelet does it.
 func testImageNames(t *testing.T, s Subject) {
-	r := newRig(t, s)
+	r := newFixture(t, s)
 	name := r.pulled("names:1")
 	st, err := r.Images.ImageStatus(t.Context(), &runtimeapi.ImageSpec{Image: name}, false)
 	if err != nil || len(st.GetImage().GetRepoDigests()) == 0 {
@@ -281,7 +281,7 @@ func testImageNames(t *testing.T, s Subject) {
 // testOutOfMemory tests that a container has the reason OOMKilled if it failed because the kernel
 // killed its first process, a child or a grandchild for lack of memory.
 func testOutOfMemory(t *testing.T, s Subject) {
-	r := newRig(t, s)
+	r := newFixture(t, s)
 	for name, steps := range map[string][]string{"first": {"alloc", "200"}, "child": {"child", "alloc", "200"}, "grandchild": {"child", "child", "alloc", "200"}} {
 		c := r.container(name, steps...)
 		c.Linux.Resources.MemoryLimitInBytes = 64 << 20
@@ -294,7 +294,7 @@ func testOutOfMemory(t *testing.T, s Subject) {
 
 // testMoreMemory tests that the memory limit alone can be raised although swap is limited.
 func testMoreMemory(t *testing.T, s Subject) {
-	r := newRig(t, s)
+	r := newFixture(t, s)
 	c := r.container("c", "sleep", "forever")
 	c.Linux.Resources.MemoryLimitInBytes, c.Linux.Resources.MemorySwapLimitInBytes = 64<<20, 64<<20
 	id := r.begin(c)

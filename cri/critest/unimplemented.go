@@ -12,50 +12,50 @@ import (
 // a real runtime does.
 type unimplemented struct{}
 
-func nope(method string) error {
+func notImplemented(method string) error {
 	return status.Error(codes.Unimplemented, method+" is not implemented")
 }
 
 func (unimplemented) Attach(context.Context, *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error) {
-	return nil, nope("Attach")
+	return nil, notImplemented("Attach")
 }
 
 func (unimplemented) CheckpointContainer(context.Context, *runtimeapi.CheckpointContainerRequest) error {
-	return nope("CheckpointContainer")
+	return notImplemented("CheckpointContainer")
 }
 
 func (unimplemented) CheckpointPod(context.Context, *runtimeapi.CheckpointPodRequest) error {
-	return nope("CheckpointPod")
+	return notImplemented("CheckpointPod")
 }
 
 func (unimplemented) RestorePod(context.Context, *runtimeapi.RestorePodRequest) (*runtimeapi.RestorePodResponse, error) {
-	return nil, nope("RestorePod")
+	return nil, notImplemented("RestorePod")
 }
 
 func (unimplemented) PortForward(context.Context, *runtimeapi.PortForwardRequest) (*runtimeapi.PortForwardResponse, error) {
-	return nil, nope("PortForward")
+	return nil, notImplemented("PortForward")
 }
 
 func (unimplemented) UpdatePodSandboxResources(context.Context, *runtimeapi.UpdatePodSandboxResourcesRequest) (*runtimeapi.UpdatePodSandboxResourcesResponse, error) {
-	return nil, nope("UpdatePodSandboxResources")
+	return nil, notImplemented("UpdatePodSandboxResources")
 }
 
 func (unimplemented) ListContainerStats(context.Context, *runtimeapi.ContainerStatsFilter) ([]*runtimeapi.ContainerStats, error) {
-	return nil, nope("ListContainerStats")
+	return nil, notImplemented("ListContainerStats")
 }
 
 func (unimplemented) PodSandboxStats(context.Context, string) (*runtimeapi.PodSandboxStats, error) {
-	return nil, nope("PodSandboxStats")
+	return nil, notImplemented("PodSandboxStats")
 }
 
 func (unimplemented) ListPodSandboxStats(context.Context, *runtimeapi.PodSandboxStatsFilter) ([]*runtimeapi.PodSandboxStats, error) {
-	return nil, nope("ListPodSandboxStats")
+	return nil, notImplemented("ListPodSandboxStats")
 }
 
 func (unimplemented) ListMetricDescriptors(context.Context) ([]*runtimeapi.MetricDescriptor, error) {
-	return nil, nope("ListMetricDescriptors")
+	return nil, notImplemented("ListMetricDescriptors")
 }
 
 func (unimplemented) ListPodSandboxMetrics(context.Context) ([]*runtimeapi.PodSandboxMetrics, error) {
-	return nil, nope("ListPodSandboxMetrics")
+	return nil, notImplemented("ListPodSandboxMetrics")
 }

@@ -119,7 +119,7 @@ func (p *Provider) offer(ctx context.Context, resource string) {
 func (p *Provider) follow(ctx context.Context) {
 	w, err := p.watcher()
 	if err != nil {
-		w = blind{err}
+		w = noWatcher{err}
 	}
 	defer w.close()
 	said := ""
@@ -254,9 +254,9 @@ func (p *Provider) list(resource string) (list []devicemgr.Device, ok bool, news
 	return list, p.last != nil, p.news
 }
 
-// blind is the watcher of a machine without inotify.
-type blind struct{ error }
+// noWatcher is the watcher of a machine without inotify.
+type noWatcher struct{ error }
 
-func (b blind) watch(watched) error    { return b.error }
-func (blind) changed() <-chan struct{} { return nil }
-func (blind) close()                   {}
+func (b noWatcher) watch(watched) error    { return b.error }
+func (noWatcher) changed() <-chan struct{} { return nil }
+func (noWatcher) close()                   {}

@@ -33,9 +33,9 @@ func newInfo(std stdio) *cobra.Command {
 	return cmd
 }
 
-// greet prints the output of "agent info" for an agent that has just started, and how to stop the
-// agent. It prints nothing if standard error is not a terminal.
-func greet(ctx context.Context, std stdio, socket, program string) {
+// printStart prints the output of "agent info" for an agent that has just started, and how to stop
+// the agent. It prints nothing if standard error is not a terminal.
+func printStart(ctx context.Context, std stdio, socket, program string) {
 	if !isTerminal(std.err) || writeInfo(ctx, std.err, local.NewClient(socket), socket, program) != nil {
 		return
 	}

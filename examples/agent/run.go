@@ -156,7 +156,7 @@ func runAgent(ctx context.Context, std stdio, f *runFlags, program string) error
 		case <-beside.Done():
 			return
 		}
-		greet(beside, std, o.Socket, program)
+		printStart(beside, std, o.Socket, program)
 	}()
 	return n.Run(ctx)
 }

@@ -91,7 +91,7 @@ func (m *Manager) look(ctx context.Context, w *watched, still idle, wg *sync.Wai
 	size, err := m.size(ctx, w.Path)
 	now := time.Now()
 	armed := false
-	if m.dozes(w, size, err, now) {
+	if m.awaitsWrite(w, size, err, now) {
 		// The size shows writes from before the watch.
 		before := size
 		if armed, err = m.arm(ctx, still, w.Log); armed && err == nil {
@@ -134,11 +134,11 @@ func (m *Manager) look(ctx context.Context, w *watched, still idle, wg *sync.Wai
 	m.again(w, now.Add(wait))
 }
 
-// dozes reports whether to wait for a notification of the log's next write instead of the next
+// awaitsWrite reports whether to wait for a notification of the log's next write instead of the next
 // check. It uses a copy of the pace, since the size may be read again. A log that was armed is
 // checked once by its size, since its watch may have ended. An empty log counts as idle at once:
 // many containers never log a line.
-func (m *Manager) dozes(w *watched, size int64, err error, now time.Time) bool {
+func (m *Manager) awaitsWrite(w *watched, size int64, err error, now time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err != nil || w.gone || w.armed || size >= m.limit(w.Pod) {

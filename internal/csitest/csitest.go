@@ -179,7 +179,7 @@ func (d *Driver) intercept(ctx context.Context, req any, info *grpc.UnaryServerI
 	case d.rebooted(boot):
 		return nil, status.Error(codes.Unavailable, "the machine was rebooted")
 	case f.Lie:
-		return lie(method), nil
+		return emptyResponse(method), nil
 	case f.Err != nil && !f.After:
 		return nil, f.Err
 	}
@@ -190,8 +190,8 @@ func (d *Driver) intercept(ctx context.Context, req any, info *grpc.UnaryServerI
 	return resp, err
 }
 
-// lie returns an empty response of a method.
-func lie(method string) proto.Message {
+// emptyResponse returns an empty response of a method.
+func emptyResponse(method string) proto.Message {
 	switch method {
 	case "NodeStageVolume":
 		return &spec.NodeStageVolumeResponse{}

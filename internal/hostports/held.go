@@ -56,7 +56,7 @@ func (h *Held) Take(owner string, claims ...Claim) error {
 	for _, c := range missing {
 		s, err := bind(c, h.Listen)
 		if err != nil {
-			if err = h.excuse(c, err); err == nil {
+			if err = h.checkBindError(c, err); err == nil {
 				continue
 			}
 			for _, t := range taken {

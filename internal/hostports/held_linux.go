@@ -39,14 +39,14 @@ type socket struct {
 
 func (s socket) close() { _ = unix.Close(s.fd) }
 
-// excuse returns nil if pods can use a host port although bind failed with err:
+// checkBindError returns nil if pods can use a host port although bind failed with err:
 //
 //   - The kernel has no sockets of the protocol, so no process has the port.
 //   - Only an outgoing connection of the node uses the port.
 //   - Only sockets of h use the port, with another address.
 //
 // Otherwise it returns the error for Take.
-func (h *Held) excuse(c Claim, err error) error {
+func (h *Held) checkBindError(c Claim, err error) error {
 	switch {
 	case errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.ESOCKTNOSUPPORT) || errors.Is(err, unix.EAFNOSUPPORT):
 		return nil

@@ -13,7 +13,7 @@ func room(int, int) error { return nil }
 
 func bind(Claim, bool) (socket, error) { return socket{}, nil }
 
-func (h *Held) excuse(_ Claim, err error) error { return err }
+func (h *Held) checkBindError(_ Claim, err error) error { return err }
 
 // Listener always returns "" here.
 func Listener(uint8, netip.Addr, uint16) (podUID, who string) { return "", "" }

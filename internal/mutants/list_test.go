@@ -843,7 +843,7 @@ var mutants = map[string][]mutant{
 		},
 		{
 			"The newest dead container of a live pod stays.", "gc/container_decide.go",
-			"vs[0].Fate = fateNeeded",
+			"vs[0].Verdict = containerNeeded",
 			"_ = vs",
 			"gc", "TestDecideContainers",
 		},

@@ -111,8 +111,8 @@ func (c *Catalog) Run(ctx context.Context) error {
 		return fmt.Errorf("podsync: %w", err)
 	}
 	c.recall()
-	impatient := time.AfterFunc(catalogPatience, c.release)
-	defer impatient.Stop()
+	patience := time.AfterFunc(catalogPatience, c.release)
+	defer patience.Stop()
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = services.Run(ctx) })
 	wg.Go(func() { _ = classes.Run(ctx) })

@@ -129,8 +129,8 @@ func (s *Storage) Run(ctx context.Context) error {
 	case <-s.asked:
 	}
 	s.recall()
-	impatient := time.AfterFunc(storagePatience, s.release)
-	defer impatient.Stop()
+	patience := time.AfterFunc(storagePatience, s.release)
+	defer patience.Stop()
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = f.Run(ctx) })
 	for ctx.Err() == nil {

@@ -123,14 +123,14 @@ type Source struct {
 	refs    map[Ref]*object
 	version string // of the server's last complete answer
 	// synced never becomes false again. troubled may.
-	synced   bool // the server has answered since the start
-	troubled bool // its last answer was an error
-	waited   bool // sourcePatience is over
-	spoken   bool // something was delivered
-	partial  bool // the last delivery may have lacked pods
-	changed  bool // since the last delivery
-	run      running
-	waiting  []chan struct{} // channels of calls of Ended, closed once Memory is written
+	synced    bool // the server has answered since the start
+	troubled  bool // its last answer was an error
+	waited    bool // sourcePatience is over
+	delivered bool // something was delivered
+	partial   bool // the last delivery may have lacked pods
+	changed   bool // since the last delivery
+	run       running
+	waiting   []chan struct{} // channels of calls of Ended, closed once Memory is written
 }
 
 // running is the state of Run's watches.
@@ -220,8 +220,8 @@ func (s *Source) Run(ctx context.Context, deliver func(podmgr.Snapshot)) error {
 		s.run.wg.Go(func() { memory.run(ctx, s.wanted) })
 	}
 	// After sourcePatience the stored pods are delivered, even if the server may still answer.
-	impatient := time.AfterFunc(sourcePatience, s.impatient)
-	defer impatient.Stop()
+	patience := time.AfterFunc(sourcePatience, s.endFirstWait)
+	defer patience.Stop()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for ctx.Err() == nil {
@@ -288,9 +288,9 @@ func (s *Source) wake() {
 	}
 }
 
-// impatient is called when sourcePatience is over: it ends the wait for the server's first
+// endFirstWait is called when sourcePatience is over. It ends the wait for the server's first
 // answer.
-func (s *Source) impatient() {
+func (s *Source) endFirstWait() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.waited = true
@@ -322,7 +322,7 @@ func (s *Source) well() {
 	}
 	// The server has confirmed the stored state, which is delivered as complete even if it did not
 	// change.
-	s.changed = s.changed || !s.synced && s.spoken
+	s.changed = s.changed || !s.synced && s.delivered
 	s.troubled, s.synced = false, true
 	s.gate.Open()
 }

@@ -46,7 +46,7 @@ func (s *Source) replace(all []*v1.Pod, version string) {
 		}
 	}
 	// An empty first answer is delivered too: it means that there are no pods.
-	s.changed = s.changed || !s.spoken
+	s.changed = s.changed || !s.delivered
 	if held > 0 {
 		s.cfg.Log.Error("API server lost its store or restored a backup; keeping missing pods for a while",
 			zap.Int("pods", held), zap.Duration("for", wipeGrace), zap.String("version", version))
@@ -171,7 +171,7 @@ func (s *Source) snapshot(now time.Time) (snap podmgr.Snapshot, ok bool, next ti
 	// There is no snapshot in three cases: nothing has changed; no server has answered, and there
 	// are no stored pods, or neither an error nor the end of sourcePatience has come; or the first
 	// snapshot would lack pods.
-	case !s.changed, !s.synced && (len(s.pods) == 0 || !s.waited && !s.troubled), !s.spoken && waiting:
+	case !s.changed, !s.synced && (len(s.pods) == 0 || !s.waited && !s.troubled), !s.delivered && waiting:
 		return snap, false, next
 	}
 	for _, e := range s.pods {
@@ -190,7 +190,7 @@ func (s *Source) snapshot(now time.Time) (snap podmgr.Snapshot, ok bool, next ti
 	})
 	s.addObjects(&snap)
 	snap.Partial = partial
-	s.changed, s.spoken, s.partial = false, true, partial
+	s.changed, s.delivered, s.partial = false, true, partial
 	return snap, true, next
 }
 

@@ -318,7 +318,7 @@ func (t *table) served(want element) string {
 // are kept: while a base chain is replaced, even in one transaction, a packet can miss both the old
 // and the new chain.
 func (t *table) take(ctx context.Context, l layout, want contents) error {
-	return t.insist(ctx, l, want, func() error {
+	return t.retry(ctx, l, want, func() error {
 		if d, err := t.differs(l, want); err == nil && d.chains && d.rules {
 			b := &batch{}
 			t.own(b, l) // from now on
@@ -335,12 +335,12 @@ func (t *table) take(ctx context.Context, l layout, want contents) error {
 
 // replace creates the tables again in one transaction.
 func (t *table) replace(ctx context.Context, l layout, want contents) error {
-	return t.insist(ctx, l, want, func() error { return t.tryReplace(ctx, l, want) })
+	return t.retry(ctx, l, want, func() error { return t.tryReplace(ctx, l, want) })
 }
 
-// insist repeats do after errors that may disappear in a moment, until do succeeds or ctx ends.
+// retry repeats do after errors that may disappear in a moment, until do succeeds or ctx ends.
 // It makes at most nftTries tries, with pauses of nftPause. Together they take a second.
-func (t *table) insist(ctx context.Context, l layout, want contents, do func() error) error {
+func (t *table) retry(ctx context.Context, l layout, want contents, do func() error) error {
 	for try := 1; ; try++ {
 		err := do()
 		if err == nil {
@@ -372,7 +372,7 @@ func passing(err error) bool {
 }
 
 // tryReplace creates the table again once. If another program creates or removes it meanwhile, the
-// transaction fails, and insist tries again.
+// transaction fails, and retry tries again.
 func (t *table) tryReplace(ctx context.Context, l layout, want contents) error {
 	there, err := t.exists(t.name)
 	if err != nil {

@@ -168,7 +168,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		return nil
 	}
 	wait, told := retry.Backoff{First: firstRetry, Max: lastRetry}, ""
-	stop := m.doubt(ctx)
+	stop := m.cancelUnconfirmed(ctx)
 	defer stop()
 	for ctx.Err() == nil {
 		began := time.Now()
@@ -191,10 +191,10 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// doubt cancels a shutdown that Restore has read if the machine does not confirm it
+// cancelUnconfirmed cancels a shutdown that Restore has read if the machine does not confirm it
 // within the time of all groups. Otherwise an agent whose machine reports nothing would
 // reject all pods without end.
-func (m *Manager) doubt(ctx context.Context) (stop func()) {
+func (m *Manager) cancelUnconfirmed(ctx context.Context) (stop func()) {
 	t := time.AfterFunc(total(m.groups)+killSlack, func() {
 		if m.Err() != nil && ctx.Err() == nil {
 			m.cfg.Log.Warn("cancelled stored shutdown: the machine does not confirm it")

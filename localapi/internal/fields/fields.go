@@ -217,16 +217,16 @@ func parseID(id string) metav1.ManagedFieldsEntry {
 	return metav1.ManagedFieldsEntry{Operation: metav1.ManagedFieldsOperationType(p[0]), APIVersion: p[1], Subresource: p[2], Manager: p[3]}
 }
 
-// book is the content of managedFields, as sets.
-type book struct {
+// managedSets is the content of managedFields, as sets.
+type managedSets struct {
 	sets  fieldpath.ManagedFields
 	times map[string]*metav1.Time
 }
 
 // decode decodes managedFields. As in the API server, entries that cannot be decoded are ignored,
 // so that a client that writes such entries does not block others.
-func decode(notes []metav1.ManagedFieldsEntry) book {
-	n := book{sets: fieldpath.ManagedFields{}, times: map[string]*metav1.Time{}}
+func decode(notes []metav1.ManagedFieldsEntry) managedSets {
+	n := managedSets{sets: fieldpath.ManagedFields{}, times: map[string]*metav1.Time{}}
 	for i := range notes {
 		e := &notes[i]
 		if e.FieldsV1 == nil {
@@ -234,7 +234,7 @@ func decode(notes []metav1.ManagedFieldsEntry) book {
 		}
 		set := &fieldpath.Set{}
 		if err := set.FromJSON(bytes.NewReader(e.FieldsV1.GetRawBytes())); err != nil {
-			return book{sets: fieldpath.ManagedFields{}, times: map[string]*metav1.Time{}}
+			return managedSets{sets: fieldpath.ManagedFields{}, times: map[string]*metav1.Time{}}
 		}
 		id := idOf(e)
 		n.sets[id] = fieldpath.NewVersionedSet(set, fieldpath.APIVersion(e.APIVersion), e.Operation == metav1.ManagedFieldsOperationApply)
@@ -245,7 +245,7 @@ func decode(notes []metav1.ManagedFieldsEntry) book {
 
 // encode encodes managedFields in the API server's order: first applies, then updates by time. by
 // is the entry of the current writer.
-func (n *book) encode(sets fieldpath.ManagedFields, by string) []metav1.ManagedFieldsEntry {
+func (n *managedSets) encode(sets fieldpath.ManagedFields, by string) []metav1.ManagedFieldsEntry {
 	now := metav1.NewTime(time.Now().UTC().Truncate(time.Second))
 	for id, s := range sets {
 		kept := s.Set().Difference(unowned)
@@ -283,7 +283,7 @@ func (n *book) encode(sets fieldpath.ManagedFields, by string) []metav1.ManagedF
 }
 
 // cap merges the oldest updates into one entry if there are more than maxUpdaters.
-func (n *book) cap(sets fieldpath.ManagedFields) {
+func (n *managedSets) cap(sets fieldpath.ManagedFields) {
 	var updates []string
 	for id, s := range sets {
 		if !s.Applied() {

@@ -144,7 +144,7 @@ func (c *command) run(hangUp func()) error {
 		code = websocket.CloseInternalServerErr
 		err = errors.Join(err, errors.New("the runtime ended the stream without a status"))
 	}
-	bye(c.ws, code)
+	sendClose(c.ws, code)
 	// The client sends a close message when it has read everything. Closing earlier would lose
 	// data.
 	_ = c.ws.SetReadDeadline(time.Now().Add(dialTimeout))

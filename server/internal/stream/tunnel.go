@@ -73,7 +73,7 @@ func tunnel(ctx context.Context, w http.ResponseWriter, r *http.Request, q Reque
 				return
 			}
 			if err != nil {
-				bye(ws, websocket.CloseNormalClosure)
+				sendClose(ws, websocket.CloseNormalClosure)
 				return
 			}
 		}
@@ -85,7 +85,7 @@ func tunnel(ctx context.Context, w http.ResponseWriter, r *http.Request, q Reque
 	return nil
 }
 
-// bye sends the reason why the connection ends.
-func bye(ws *websocket.Conn, code int) {
+// sendClose sends the reason why the connection ends.
+func sendClose(ws *websocket.Conn, code int) {
 	_ = ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, ""), time.Now().Add(time.Second))
 }

@@ -20,16 +20,16 @@ import (
 // contradicts itself would be asked as fast as it answers. This file is about what precedes the
 // next attempt.
 
-// anotherSandbox returns an error while the previous sandbox may still run. It also returns an
+// checkPreviousSandbox returns an error while the previous sandbox may still run. It also returns an
 // error, with the time of the next attempt, if that sandbox vanished or failed soon after it was
 // made.
-func (s *syncing) anotherSandbox(ctx context.Context) error {
+func (s *syncing) checkPreviousSandbox(ctx context.Context) error {
 	last := s.m.runs.newest(s.pod.UID, "")
 	if last.State != started || s.obs.ObservedAt.Before(last.Since) {
 		return nil
 	}
 	if _, there := shown(s.obs, last.ID); there {
-		return s.struckSandbox(&last, false, fmt.Errorf("sandbox %s was not ready soon after its creation", last.ID))
+		return s.countSandboxFailure(&last, false, fmt.Errorf("sandbox %s was not ready soon after its creation", last.ID))
 	}
 	// The list may have lost a sandbox that is there: the runtime is asked about
 	// the very ID before another takes its place.
@@ -46,35 +46,35 @@ func (s *syncing) anotherSandbox(ctx context.Context) error {
 	} else {
 		err = fmt.Errorf("sandbox %s is gone although its creation succeeded", last.ID)
 	}
-	if err := s.struckSandbox(&last, runs, err); err != nil {
+	if err := s.countSandboxFailure(&last, runs, err); err != nil {
 		return err
 	}
 	// Also what it says it does not have: no copies are left behind.
 	return errors.Join(found(s.m.rt.StopPodSandbox(ctx, last.ID)), found(s.m.rt.RemovePodSandbox(ctx, last.ID)))
 }
 
-// struckSandbox counts a failure of the latest sandbox, whose run is last. It returns err with
+// countSandboxFailure counts a failure of the latest sandbox, whose run is last. It returns err with
 // the time of the next attempt, or nil if the next attempt may be made now. The failure of a
 // sandbox is counted once. If runs is set, the runtime says that the sandbox is ready, and every
 // call is counted.
-func (s *syncing) struckSandbox(last *run, runs bool, err error) error {
+func (s *syncing) countSandboxFailure(last *run, runs bool, err error) error {
 	if !runs && !last.Next.IsZero() {
 		return nil // it has waited for this
 	}
 	why := podlife.Cause{Kind: podlife.SandboxFailed, Message: err.Error()}
-	err = s.strike(last, runs, as(podlife.SandboxFailed, fmt.Errorf("%w: %w", ErrCreateSandbox, err)))
+	err = s.countFailure(last, runs, as(podlife.SandboxFailed, fmt.Errorf("%w: %w", ErrCreateSandbox, err)))
 	if err != nil {
 		s.m.causeEvent(s.pod, "", why)
 	}
 	return err
 }
 
-// strike calls [run.strike] for the run with last's ID and returns the result. If it is an error,
-// err becomes the run's Err.
-func (s *syncing) strike(last *run, must bool, err error) (wait error) {
+// countFailure calls [run.countFailure] for the run with last's ID and returns the result. If it is
+// an error, err becomes the run's Err.
+func (s *syncing) countFailure(last *run, always bool, err error) (wait error) {
 	s.m.runs.see(s.pod.UID, func(p *podRuns) {
 		if r := p.byID(last.ID); r != nil {
-			if wait = r.strike(must, err, time.Now()); wait != nil {
+			if wait = r.countFailure(always, err, time.Now()); wait != nil {
 				r.Err = err
 			}
 		}
@@ -91,20 +91,20 @@ func found(err error) error {
 	return err
 }
 
-// again returns an error while the next attempt to stop an instance has to wait. The wait begins
+// mayStop returns an error while the next attempt to stop an instance has to wait. The wait begins
 // when the runtime confirms a stop and the instance still runs afterwards. The error calls the
 // instance label.
-func (s *syncing) again(id, label string) (err error) {
+func (s *syncing) mayStop(id, label string) (err error) {
 	if slices.Contains(s.broken, id) {
-		s.m.runs.see(s.pod.UID, func(p *podRuns) { err = p.again(id, label, time.Now()) })
+		s.m.runs.see(s.pod.UID, func(p *podRuns) { err = p.mayStop(id, label, time.Now()) })
 	}
 	return err
 }
 
-// another returns an error while the previous instance of a container may still run. It also
+// checkPrevious returns an error while the previous instance of a container may still run. It also
 // returns an error, with the time of the next attempt, if that instance vanished or did not run
 // although its start succeeded.
-func (s *syncing) another(ctx context.Context, c *v1.Container) error {
+func (s *syncing) checkPrevious(ctx context.Context, c *v1.Container) error {
 	last := s.m.runs.newest(s.pod.UID, c.Name)
 	if last.State != started || !slices.Contains(s.broken, last.ID) {
 		return nil // how soon the next may follow is for the crash-loop back-off
@@ -116,17 +116,17 @@ func (s *syncing) another(ctx context.Context, c *v1.Container) error {
 	if there {
 		// It is listed, and neither runs nor has ended: a start that did not take
 		// place.
-		return s.struck(c, &last, false, fmt.Errorf("container %s is %s although its start succeeded", last.ID, state))
+		return s.countContainerFailure(c, &last, false, fmt.Errorf("container %s is %s although its start succeeded", last.ID, state))
 	}
 	st, err := s.m.rt.ContainerStatus(ctx, last.ID, false)
 	gone := cri.IsNotFound(err)
 	if err != nil && !gone {
-		return s.struck(c, &last, true, fmt.Errorf("container %s is not in the runtime's list: %w", last.ID, err))
+		return s.countContainerFailure(c, &last, true, fmt.Errorf("container %s is not in the runtime's list: %w", last.ID, err))
 	}
 	if !gone && st.GetStatus().GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING {
-		return s.struck(c, &last, true, fmt.Errorf("container %s runs, but the runtime does not list it", last.ID))
+		return s.countContainerFailure(c, &last, true, fmt.Errorf("container %s runs, but the runtime does not list it", last.ID))
 	}
-	err = s.struck(c, &last, false, fmt.Errorf("container %s is gone although its start succeeded", last.ID))
+	err = s.countContainerFailure(c, &last, false, fmt.Errorf("container %s is gone although its start succeeded", last.ID))
 	if err != nil {
 		return err
 	}
@@ -138,14 +138,14 @@ func (s *syncing) another(ctx context.Context, c *v1.Container) error {
 	return nil
 }
 
-// struck counts a failure of a container and returns err with its back-off. The failure of an
-// instance is counted once; for a further one struck returns nil. If always is set, every call is
-// counted.
-func (s *syncing) struck(c *v1.Container, last *run, always bool, err error) error {
+// countContainerFailure counts a failure of a container and returns err with its back-off. The
+// failure of an instance is counted once; for a further one countContainerFailure returns nil. If
+// always is set, every call is counted.
+func (s *syncing) countContainerFailure(c *v1.Container, last *run, always bool, err error) error {
 	if !always && !last.Next.IsZero() {
 		return nil
 	}
-	err = s.strike(last, always, as(podlife.RunFailed, err))
+	err = s.countFailure(last, always, as(podlife.RunFailed, err))
 	if err != nil {
 		// The event has the container's name in place of the ID: events of all
 		// instances are one, and are counted instead of listed.
