@@ -89,9 +89,11 @@ var shared = map[string][]string{
 	// Metrics of several values on one registerer.
 	"internal/promshare": {"github.com/prometheus/client_golang/prometheus", "github.com/prometheus/client_model/go"},
 
-	// Answers of gRPC servers, counted before they are decoded.
-	"internal/wirecodec": {
-		"google.golang.org/grpc/mem", "google.golang.org/protobuf/proto", "google.golang.org/protobuf/reflect/protoreflect", "internal/wirecount",
+	// Plugins behind sockets, with answers that are counted before they are decoded.
+	"internal/pluginconn": {
+		"google.golang.org/grpc", "google.golang.org/grpc/backoff", "google.golang.org/grpc/codes", "google.golang.org/grpc/credentials/insecure",
+		"google.golang.org/grpc/mem", "google.golang.org/grpc/status", "google.golang.org/protobuf/proto", "google.golang.org/protobuf/reflect/protoreflect",
+		"internal/callerror", "internal/wirecount",
 	},
 
 	// A runtime of this process, served as one of another.

@@ -9,11 +9,11 @@ import (
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/nodewright/nodewright/internal/pluginconn"
 )
 
 // Deadlines of calls. Those for calls about volumes and the node are the kubelet's; calls that a
@@ -22,8 +22,6 @@ const (
 	callTimeout  = 2 * time.Minute
 	quickTimeout = 30 * time.Second
 	statsTimeout = 10 * time.Second
-	// maxReconnect is the longest pause between two attempts to connect.
-	maxReconnect = 10 * time.Second
 )
 
 // client calls one driver, over one connection that exists while the driver is registered. It is
@@ -35,23 +33,12 @@ type client struct {
 }
 
 // dial returns a client, which connects in the background; calls wait for the first attempt.
-// gRPC's own retries are off, since only the caller knows whether a call may be repeated.
 func dial(name, endpoint string, connect func(context.Context, string) (net.Conn, error), met *metrics) (*client, error) {
-	// The scheme prevents gRPC from resolving the path, and the authority from sending the path
-	// as a host name.
-	conn, err := grpc.NewClient("passthrough:///"+endpoint,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithAuthority("localhost"),
-		grpc.WithContextDialer(connect),
-		grpc.WithMaxHeaderListSize(maxHeader),
-		grpc.WithDisableRetry(),
-		grpc.WithDisableServiceConfig(),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.ForceCodecV2(codec)),
-		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: time.Second / 2, Multiplier: 2, Jitter: 0.2, MaxDelay: maxReconnect},
-			MinConnectTimeout: maxReconnect,
-		}),
-	)
+	var more []grpc.DialOption
+	if connect != nil {
+		more = append(more, grpc.WithContextDialer(connect))
+	}
+	conn, err := pluginconn.Dial(endpoint, answers, more...)
 	if err != nil {
 		return nil, err
 	}

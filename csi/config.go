@@ -68,7 +68,7 @@ type Config struct {
 	FileLabel func(o *v1.SELinuxOptions) (label string, enabled bool)
 
 	// Dial connects to a driver by the path of its socket. ctx may end the attempt. It is called
-	// again after each loss of the connection. The default connects to a unix socket.
+	// again after each loss of the connection. If Dial is nil, it is a unix socket.
 	Dial func(ctx context.Context, path string) (net.Conn, error)
 
 	Log     *zap.Logger           // if nil, nothing is logged
@@ -94,12 +94,6 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Log == nil {
 		c.Log = zap.NewNop()
-	}
-	if c.Dial == nil {
-		c.Dial = func(ctx context.Context, path string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "unix", path)
-		}
 	}
 	if c.step == nil {
 		c.step = func() error { return nil }

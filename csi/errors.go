@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/nodewright/nodewright/internal/callerror"
+	"github.com/nodewright/nodewright/internal/pluginconn"
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
@@ -64,9 +65,6 @@ func final(code codes.Code) bool {
 	return true
 }
 
-// maxText limits the bytes of a driver's message that are kept.
-const maxText = 1 << 10
-
 // callError returns a CallError for an error of gRPC. An error that is not an answer of the
 // driver counts as Unavailable, which is not final, since the driver may have received the call.
 func callError(driver, method string, err error, secrets map[string]string) error {
@@ -99,9 +97,9 @@ func redact(text string, secrets map[string]string) string {
 	return text
 }
 
-// brief cuts a driver's message to maxText, at a character boundary.
+// brief cuts a driver's message to pluginconn.MaxText bytes, at a character boundary.
 func brief(s string) string {
-	return callerror.Cut(strings.ToValidUTF8(s, "?"), maxText)
+	return callerror.Cut(strings.ToValidUTF8(s, "?"), pluginconn.MaxText)
 }
 
 // transient returns err as an error of an operation that changed nothing

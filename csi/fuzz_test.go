@@ -63,17 +63,17 @@ func FuzzAnswers(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		data := mem.BufferSlice{mem.SliceBuffer(b)}
 		var info spec.NodeGetInfoResponse
-		if codec.Unmarshal(data, &info) == nil {
+		if answers.Unmarshal(data, &info) == nil {
 			if n, err := infoOf(&info); err == nil && (n.id == "" || len(n.id) > maxNodeID || n.limit < 0 || len(n.topology) > maxSegments) {
 				t.Errorf("took %+v", n)
 			}
 		}
 		var can spec.NodeGetCapabilitiesResponse
-		if codec.Unmarshal(data, &can) == nil {
+		if answers.Unmarshal(data, &can) == nil {
 			_ = abilitiesOf(&can)
 		}
 		var stats spec.NodeGetVolumeStatsResponse
-		if codec.Unmarshal(data, &stats) == nil {
+		if answers.Unmarshal(data, &stats) == nil {
 			if u := usageOf(&stats, time.Now()); min(u.Capacity, u.Used, u.Available, u.Inodes, u.InodesUsed, u.InodesFree) < -1 {
 				t.Errorf("took %+v", u)
 			}
@@ -83,8 +83,8 @@ func FuzzAnswers(f *testing.F) {
 
 // An answer that would become much more than it is, is refused.
 func TestAnswersAreMeasured(t *testing.T) {
-	b := []byte(strings.Repeat("\x0a\x00", maxFields+1)) // capabilities without content
-	err := codec.Unmarshal(mem.BufferSlice{mem.SliceBuffer(b)}, &spec.NodeGetCapabilitiesResponse{})
+	b := []byte(strings.Repeat("\x0a\x00", answers.Fields+1)) // capabilities without content
+	err := answers.Unmarshal(mem.BufferSlice{mem.SliceBuffer(b)}, &spec.NodeGetCapabilitiesResponse{})
 	if err == nil || !strings.Contains(err.Error(), "too many fields") {
 		t.Errorf("got %v", err)
 	}

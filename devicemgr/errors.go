@@ -72,7 +72,7 @@ func (e *RequestError) Error() string {
 const CallPreStart = "PreStartContainer"
 
 // PluginError means that a plugin returned an error or did not return in time. The
-// pod is rejected. Err is the plugin's error, cut to maxText bytes.
+// pod is rejected. Err is the plugin's error, cut to 1 KiB.
 type PluginError struct {
 	Resource string
 	Call     string // name in the device plugin API, such as CallPreStart

@@ -11,6 +11,7 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
+	"github.com/nodewright/nodewright/internal/pluginconn"
 	"github.com/nodewright/nodewright/numa"
 )
 
@@ -25,7 +26,7 @@ func encoded(f *testing.F, m proto.Message) []byte {
 
 // decode reads a message as it comes from a plugin.
 func decode(b []byte, m proto.Message) error {
-	return codec.Unmarshal(mem.BufferSlice{mem.SliceBuffer(b)}, m)
+	return answers.Unmarshal(mem.BufferSlice{mem.SliceBuffer(b)}, m)
 }
 
 // For any list of a plugin, the devices kept are sorted, have names, are within the limit and on
@@ -115,7 +116,7 @@ func FuzzRegister(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := (&registry{m: m}).register(t.Context(), &req); err == nil || len(err.Error()) > 2*maxText {
+		if err := (&registry{m: m}).register(t.Context(), &req); err == nil || len(err.Error()) > 2*pluginconn.MaxText {
 			t.Fatalf("%v for an endpoint that cannot be there", err)
 		}
 		if len(m.resources) != 0 {

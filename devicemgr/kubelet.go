@@ -140,7 +140,7 @@ func (e kubeletEntry) holding() (Holding, error) {
 		}
 	}
 	// Plugins can write to the file's directory, so the file is checked like their answers.
-	if err := wirecount.Check(e.AllocResp, shapes["AllocateResponse"][1], maxFields); err != nil {
+	if err := wirecount.Check(e.AllocResp, answers.Shapes["AllocateResponse"][1], answers.Fields); err != nil {
 		return Holding{}, err
 	}
 	var a pluginapi.ContainerAllocateResponse

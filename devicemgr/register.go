@@ -20,6 +20,7 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/nodewright/nodewright/internal/callerror"
+	"github.com/nodewright/nodewright/internal/pluginconn"
 	"github.com/nodewright/nodewright/internal/retry"
 	"github.com/nodewright/nodewright/internal/safefile"
 )
@@ -84,7 +85,7 @@ func (m *Manager) serveOnce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s := grpc.NewServer(grpc.MaxConcurrentStreams(maxCalls), grpc.MaxRecvMsgSize(64<<10), grpc.MaxHeaderListSize(maxHeader),
+	s := grpc.NewServer(grpc.MaxConcurrentStreams(maxCalls), grpc.MaxRecvMsgSize(64<<10), grpc.MaxHeaderListSize(pluginconn.MaxHeader),
 		grpc.ConnectionTimeout(m.cfg.Timeout), grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: time.Minute}))
 	pluginapi.RegisterRegistrationServer(s, &registry{m: m, calls: make(chan struct{}, maxCalls)})
 	// 64 KiB are enough for a request, which has a few names. Idle connections are closed, since
@@ -153,8 +154,8 @@ func (r *registry) Register(ctx context.Context, req *pluginapi.RegisterRequest)
 	}
 	err := r.register(ctx, req)
 	if err != nil {
-		r.m.cfg.Log.Warn("refused registration of device plugin", zap.String("resource", callerror.Cut(req.GetResourceName(), maxText)),
-			zap.String("endpoint", callerror.Cut(req.GetEndpoint(), maxText)), zap.Error(err))
+		r.m.cfg.Log.Warn("refused registration of device plugin", zap.String("resource", callerror.Cut(req.GetResourceName(), pluginconn.MaxText)),
+			zap.String("endpoint", callerror.Cut(req.GetEndpoint(), pluginconn.MaxText)), zap.Error(err))
 	}
 	return &pluginapi.Empty{}, err
 }

@@ -5,20 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"time"
 
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"github.com/nodewright/nodewright/internal/callerror"
+	"github.com/nodewright/nodewright/internal/pluginconn"
 	"github.com/nodewright/nodewright/numa"
 )
 
@@ -27,16 +24,6 @@ import (
 
 // Limits of what a plugin may cost.
 const (
-	// maxMessage is the largest message that is accepted, in bytes: a list of 10,000 devices has
-	// about 1 MB. The kubelet accepts 4 MiB.
-	maxMessage = 16 << 20
-	// maxFields limits the fields of a message, including nested messages: eight for each of
-	// maxDevices devices.
-	maxFields = 8 * maxDevices
-	// maxHeader limits the bytes of an answer's headers, which contain errors.
-	maxHeader = 64 << 10
-	// maxText limits the bytes of a plugin's text in errors.
-	maxText = 1 << 10
 	// maxAttachment limits the bytes that a plugin may add to a container: they are stored with
 	// the pod and passed to the runtime.
 	maxAttachment = 1 << 20
@@ -57,23 +44,7 @@ type remote struct {
 // dial returns the plugin behind a socket without connecting to it. An error is about gRPC's
 // configuration.
 func dial(socket string, log *zap.Logger) (*remote, error) {
-	conn, err := grpc.NewClient("passthrough:///"+socket,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		// Some servers reject a socket's path as authority. The kubelet sends the same name.
-		grpc.WithAuthority("localhost"),
-		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "unix", path)
-		}),
-		// Errors of a plugin are in headers, which maxMessage does not limit.
-		grpc.WithMaxHeaderListSize(maxHeader),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage), grpc.ForceCodecV2(codec)),
-		grpc.WithIdleTimeout(0), // the watch uses it permanently
-		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: firstRetry / 2, Multiplier: 2, Jitter: 0.2, MaxDelay: lastRetry},
-			MinConnectTimeout: lastRetry,
-		}),
-	)
+	conn, err := pluginconn.Dial(socket, answers)
 	if err != nil {
 		return nil, err
 	}
@@ -88,30 +59,8 @@ func (r *remote) Close() error { return r.conn.Close() }
 // connection may cause them.
 type resignedError struct{ error }
 
-// plain returns an error without gRPC's wording. Unavailable becomes ErrAway, since the plugin
-// may come back. The plugin's text is cut, since statuses and events of pods contain it.
-func plain(err error) error {
-	if err == nil {
-		return nil
-	}
-	st, ok := status.FromError(err)
-	if !ok {
-		return err
-	}
-	text := callerror.Cut(st.Message(), maxText)
-	switch st.Code() {
-	case codes.Unavailable:
-		return fmt.Errorf("%w: %s", ErrAway, text)
-	case codes.DeadlineExceeded:
-		return fmt.Errorf("no answer in time: %w", context.DeadlineExceeded)
-	// A plugin written in Go that returns an ordinary error has this code. "Unknown" would only
-	// confuse.
-	case codes.Unknown:
-		return errors.New(text)
-	default:
-		return fmt.Errorf("%s (%s)", text, st.Code())
-	}
-}
+// plain returns the error of a call in words for the statuses and events of pods.
+func plain(err error) error { return pluginconn.Error(err, ErrAway) }
 
 // Options asks the plugin for its optional calls.
 func (r *remote) Options(ctx context.Context) (Options, error) {

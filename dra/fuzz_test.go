@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	healthapi "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 	api "k8s.io/kubelet/pkg/apis/dra/v1"
+
+	"github.com/nodewright/nodewright/internal/pluginconn"
 )
 
 func encoded(f *testing.F, m proto.Message) []byte {
@@ -25,7 +27,7 @@ func encoded(f *testing.F, m proto.Message) []byte {
 
 // decode reads an answer as it comes from a driver.
 func decode(b []byte, m proto.Message) error {
-	return codec.Unmarshal(mem.BufferSlice{mem.SliceBuffer(b)}, m)
+	return answers.Unmarshal(mem.BufferSlice{mem.SliceBuffer(b)}, m)
 }
 
 // For any answer of a driver about claims, texts are limited, and the stored result can be read
@@ -47,7 +49,7 @@ func FuzzPrepared(f *testing.F) {
 			t.Fatalf("%d claims of %d", len(answer), len(msg.GetClaims()))
 		}
 		for uid, p := range answer {
-			if p.Err != nil && len(p.Err.Error()) > 2*maxText {
+			if p.Err != nil && len(p.Err.Error()) > 2*pluginconn.MaxText {
 				t.Fatalf("claim %q: an error of %d bytes", uid, len(p.Err.Error()))
 			}
 			stored, err := json.Marshal(p.Devices)
@@ -76,7 +78,7 @@ func FuzzUnprepared(f *testing.F) {
 		answer := unpreparedOf(&msg)
 		for uid, c := range msg.GetClaims() {
 			err, ok := answer[types.UID(uid)]
-			if !ok || (err != nil) != (c.GetError() != "") || err != nil && len(err.Error()) > 2*maxText {
+			if !ok || (err != nil) != (c.GetError() != "") || err != nil && len(err.Error()) > 2*pluginconn.MaxText {
 				t.Fatalf("claim %q: %v, %t", uid, err, ok)
 			}
 		}

@@ -4,15 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,19 +17,11 @@ import (
 	api "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"github.com/nodewright/nodewright/internal/callerror"
+	"github.com/nodewright/nodewright/internal/pluginconn"
 )
 
 // Limits of what a driver may cost.
 const (
-	// maxMessage is the largest answer that is accepted, in bytes (gRPC's default).
-	maxMessage = 4 << 20
-	// maxFields limits the fields of an answer, including those of nested messages. Each may cost
-	// a hundred bytes or more.
-	maxFields = 1 << 18
-	// maxHeader limits the bytes of headers, which contain errors.
-	maxHeader = 64 << 10
-	// maxText limits the bytes of a driver's message that are kept.
-	maxText = 1 << 10
 	// maxPrepared limits the bytes of the answer for one claim, which are stored with the claim.
 	// The API allows 32 devices per claim.
 	maxPrepared = 256 << 10
@@ -41,8 +30,6 @@ const (
 	// buffer.
 	healthBytesPerSecond = 1 << 20
 	healthPause          = 50 * time.Millisecond
-	// maxReconnect is the longest pause between attempts to connect.
-	maxReconnect = 10 * time.Second
 )
 
 // remote is a driver behind a unix socket.
@@ -53,26 +40,9 @@ type remote struct {
 	calls         *prometheus.HistogramVec
 }
 
-// dial creates a connection without waiting for it; follow connects. Answers are limited in
-// bytes, fields and headers.
+// dial creates a connection without waiting for it; follow connects.
 func (m *Manager) dial(name, socket, service string) (*remote, error) {
-	// The scheme prevents gRPC from resolving the path, and the authority from sending the path
-	// as a host name.
-	conn, err := grpc.NewClient("passthrough:///"+socket,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithAuthority("localhost"),
-		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "unix", path)
-		}),
-		grpc.WithMaxHeaderListSize(maxHeader),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.ForceCodecV2(codec)),
-		grpc.WithIdleTimeout(0), // an idle connection would look like a lost one
-		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: time.Second / 2, Multiplier: 2, Jitter: 0.2, MaxDelay: maxReconnect},
-			MinConnectTimeout: maxReconnect,
-		}),
-	)
+	conn, err := pluginconn.Dial(socket, answers)
 	if err != nil {
 		return nil, err
 	}
@@ -108,29 +78,8 @@ func (r *remote) invoke(ctx context.Context, call string, req, resp proto.Messag
 	return plain(err)
 }
 
-// plain returns an error without gRPC's own words, cut to maxText. Unavailable becomes an
-// ErrAway, for which pods wait.
-func plain(err error) error {
-	if err == nil {
-		return nil
-	}
-	st, ok := status.FromError(err)
-	if !ok {
-		return err
-	}
-	text := callerror.Cut(st.Message(), maxText)
-	switch st.Code() {
-	case codes.Unavailable:
-		return fmt.Errorf("%w: %s", ErrAway, text)
-	case codes.DeadlineExceeded:
-		return fmt.Errorf("no answer in time: %w", context.DeadlineExceeded)
-	// A driver written in Go that returns an ordinary error has this code. It says nothing.
-	case codes.Unknown:
-		return errors.New(text)
-	default:
-		return fmt.Errorf("%s (%s)", text, st.Code())
-	}
-}
+// plain returns the error of a call in words for the statuses and events of pods.
+func plain(err error) error { return pluginconn.Error(err, ErrAway) }
 
 // claimsOf converts claims to the API's messages.
 func claimsOf(refs []ClaimRef) []*api.Claim {
@@ -156,7 +105,7 @@ func preparedOf(resp *api.NodePrepareResourcesResponse) map[types.UID]Prepared {
 	for uid, c := range resp.GetClaims() {
 		var p Prepared
 		if c.GetError() != "" {
-			p.Err = errors.New(callerror.Cut(c.GetError(), maxText))
+			p.Err = errors.New(callerror.Cut(c.GetError(), pluginconn.MaxText))
 		} else if n := proto.Size(c); n > maxPrepared {
 			out[types.UID(uid)] = Prepared{Err: fmt.Errorf("the answer has %d bytes; want at most %d", n, maxPrepared)}
 			continue
@@ -185,7 +134,7 @@ func unpreparedOf(resp *api.NodeUnprepareResourcesResponse) map[types.UID]error 
 	for uid, c := range resp.GetClaims() {
 		out[types.UID(uid)] = nil
 		if c.GetError() != "" {
-			out[types.UID(uid)] = errors.New(callerror.Cut(c.GetError(), maxText))
+			out[types.UID(uid)] = errors.New(callerror.Cut(c.GetError(), pluginconn.MaxText))
 		}
 	}
 	return out

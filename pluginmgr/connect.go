@@ -4,19 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"path/filepath"
 	"strings"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	api "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/nodewright/nodewright/internal/pluginconn"
 )
 
-// Limits of a plugin's answers.
+// answers limits the answers of plugins.
+var answers = pluginconn.Limits{Bytes: 64 << 10, Fields: 4096}
+
+// Limits of what an answer says.
 const (
-	// maxMessage limits the bytes of an answer, and also the bytes of its headers.
-	maxMessage = 64 << 10
 	// maxName limits the bytes of a type and of a name. Names are DNS subdomains or
 	// names of resources.
 	maxName = 1 + 253 + 63
@@ -25,8 +26,6 @@ const (
 	maxVersion  = 128
 	// maxPath limits the path of a socket (PATH_MAX of limits.h).
 	maxPath = 4096
-	// maxText limits the bytes of an error that are kept, since parts of it come from the plugin.
-	maxText = 1 << 10
 )
 
 // check returns an error if a field of an Info is missing or exceeds its limit. The handler
@@ -62,16 +61,7 @@ type remote struct {
 
 // connect returns the plugin behind a socket, by the plugin registration API v1.
 func connect(_ context.Context, socket string) (Plugin, error) {
-	conn, err := grpc.NewClient("passthrough:///"+socket,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithAuthority("localhost"),
-		grpc.WithMaxHeaderListSize(maxMessage),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
-		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "unix", path)
-		}),
-	)
+	conn, err := pluginconn.Dial(socket, answers)
 	if err != nil {
 		return nil, err
 	}

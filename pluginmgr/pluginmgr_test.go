@@ -22,6 +22,7 @@ import (
 	api "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/nodewright/nodewright/internal/callerror"
+	"github.com/nodewright/nodewright/internal/pluginconn"
 )
 
 // rig is a directory in memory, plugins behind its sockets, and a handler that records its calls.
@@ -565,12 +566,12 @@ func TestTalkativePlugins(t *testing.T) {
 	} {
 		i := good
 		change(&i)
-		if err := i.check(); err == nil || !strings.Contains(err.Error(), strings.TrimSpace(want)) || len(err.Error()) > maxText {
+		if err := i.check(); err == nil || !strings.Contains(err.Error(), strings.TrimSpace(want)) || len(err.Error()) > pluginconn.MaxText {
 			t.Errorf("%s: %v", want, err)
 		}
 	}
-	err := callerror.Brief(fmt.Errorf("%w: %s", fs.ErrNotExist, long), maxText)
-	if len(err.Error()) > maxText+3 || !errors.Is(err, fs.ErrNotExist) {
+	err := callerror.Brief(fmt.Errorf("%w: %s", fs.ErrNotExist, long), pluginconn.MaxText)
+	if len(err.Error()) > pluginconn.MaxText+3 || !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%d bytes: %v", len(err.Error()), err)
 	}
 }
@@ -590,12 +591,12 @@ func FuzzPluginInfo(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var msg api.PluginInfo
-		if len(b) > maxMessage || proto.Unmarshal(b, &msg) != nil {
+		if len(b) > answers.Bytes || proto.Unmarshal(b, &msg) != nil {
 			return
 		}
 		i := infoOf(&msg)
-		if err := callerror.Brief(i.check(), maxText); err != nil {
-			if len(err.Error()) > maxText+len("...") {
+		if err := callerror.Brief(i.check(), pluginconn.MaxText); err != nil {
+			if len(err.Error()) > pluginconn.MaxText+len("...") {
 				t.Fatalf("an error of %d bytes", len(err.Error()))
 			}
 			return

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/nodewright/nodewright/internal/callerror"
+	"github.com/nodewright/nodewright/internal/pluginconn"
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
@@ -78,7 +79,7 @@ func (s *socket) run(ctx context.Context) {
 		var again <-chan time.Time
 		stop := func() bool { return false }
 		if actual == nil {
-			err := callerror.Brief(s.register(ctx, *desired), maxText)
+			err := callerror.Brief(s.register(ctx, *desired), pluginconn.MaxText)
 			if ctx.Err() != nil {
 				return
 			}
@@ -165,7 +166,7 @@ func (s *socket) register(ctx context.Context, id identity) error {
 		s.mu.Unlock()
 		h, err = s.m.accept(ctx, info)
 	}
-	if err = callerror.Brief(err, maxText); err != nil {
+	if err = callerror.Brief(err, pluginconn.MaxText); err != nil {
 		// If this notification fails too, the retry will tell the plugin.
 		_ = notify(ctx, p, false, err.Error())
 		return err
