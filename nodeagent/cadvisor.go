@@ -66,56 +66,28 @@ func (d *details) Details(ctx context.Context) (map[usagemetrics.Key]usagemetric
 	for i := range pods {
 		p := &pods[i]
 		uid := string(p.UID)
-		out[usagemetrics.Key{PodUID: uid}] = detailOf(&p.Detail, "", "")
-		out[usagemetrics.Key{PodUID: uid, Container: usagemetrics.Sandbox}] = detailOf(&p.Sandbox.Detail, p.Sandbox.ID, pauses[p.Sandbox.ID])
+		out[usagemetrics.Key{PodUID: uid}] = usagemetrics.Detail{Detail: p.Detail}
+		out[usagemetrics.Key{PodUID: uid, Container: usagemetrics.Sandbox}] = usagemetrics.Detail{Detail: p.Sandbox.Detail, Name: p.Sandbox.ID, Image: pauses[p.Sandbox.ID]}
 		for j := range p.Containers {
 			c := &p.Containers[j]
-			out[usagemetrics.Key{PodUID: uid, Container: c.Name}] = detailOf(&c.Detail, c.ID, c.Image)
+			out[usagemetrics.Key{PodUID: uid, Container: c.Name}] = usagemetrics.Detail{Detail: c.Detail, Name: c.ID, Image: c.Image}
 		}
 	}
 	return out, err
 }
 
-// groupUsage is a usage that also has the cgroups above the cgroups of pods. The Usage of an
-// embedding program need not implement it.
-type groupUsage interface {
-	Groups() ([]stats.Detail, error)
-}
-
-// Groups implements usagemetrics.Groups. If the node's usage is not a groupUsage, it returns no
-// cgroups.
-func (d *details) Groups() (out []usagemetrics.Detail, err error) {
-	known, ok := d.usage.(groupUsage)
+// Groups implements usagemetrics.Groups. If the node's usage is not a usagemetrics.Groups, it
+// returns no cgroups.
+func (d *details) Groups() ([]stats.Detail, error) {
+	known, ok := d.usage.(usagemetrics.Groups)
 	if !ok {
 		return nil, nil
 	}
-	groups, err := known.Groups()
-	for i := range groups {
-		out = append(out, detailOf(&groups[i], "", ""))
-	}
-	return out, err
+	return known.Groups()
 }
 
 // Devices implements usagemetrics.Details.
-func (d *details) Devices() (out []usagemetrics.Device) {
-	for _, dev := range d.usage.Devices() {
-		out = append(out, usagemetrics.Device(dev))
-	}
-	return out
-}
-
-// detailOf converts a detail to package usage, whose types have the same fields. id is the
-// runtime's ID of the container, and image the container's image. Both are "" for a pod.
-func detailOf(d *stats.Detail, id, image string) usagemetrics.Detail {
-	out := usagemetrics.Detail{ID: d.Path, Name: id, Image: image, Cgroup: usagemetrics.Cgroup(d.Cgroup), Usage: d.Usage}
-	for _, k := range d.Disks {
-		out.Disks = append(out.Disks, usagemetrics.Disk(k))
-	}
-	for _, i := range d.Interfaces {
-		out.Interfaces = append(out.Interfaces, usagemetrics.Interface(i))
-	}
-	return out
-}
+func (d *details) Devices() []stats.Device { return d.usage.Devices() }
 
 // pauseTimeout limits how long one scrape reads the images of sandboxes, which are optional.
 const pauseTimeout = time.Second

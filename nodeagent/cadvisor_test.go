@@ -60,13 +60,13 @@ func TestDetailsOfContainers(t *testing.T) {
 		if !errors.Is(err, pods.err) || len(got) != 3 {
 			t.Fatalf("got %+v, %v", got, err)
 		}
-		if s := got[sandbox]; s.Image != "pause:3" || s.ID != "/pods/u1/s1" || len(s.Interfaces) != 1 || *s.Interfaces[0].RxPackets != 1 {
+		if s := got[sandbox]; s.Image != "pause:3" || s.Path != "/pods/u1/s1" || len(s.Interfaces) != 1 || *s.Interfaces[0].RxPackets != 1 {
 			t.Errorf("sandbox: %+v", s)
 		}
-		if c := got[usagemetrics.Key{PodUID: "u1", Container: "c"}]; c.ID != "/pods/u1/c1" || c.Name != "c1" || c.Image != "web:1" || *c.Cache != 1 || c.Disks[0].Reads != 7 {
+		if c := got[usagemetrics.Key{PodUID: "u1", Container: "c"}]; c.Path != "/pods/u1/c1" || c.Name != "c1" || c.Image != "web:1" || *c.Cache != 1 || c.Disks[0].Reads != 7 {
 			t.Errorf("container: %+v", c)
 		}
-		if p := got[usagemetrics.Key{PodUID: "u1"}]; p.ID != "/pods/u1" || p.Name != "" || p.Image != "" {
+		if p := got[usagemetrics.Key{PodUID: "u1"}]; p.Path != "/pods/u1" || p.Name != "" || p.Image != "" {
 			t.Errorf("pod: %+v", p)
 		}
 	}
@@ -98,7 +98,7 @@ func TestDetailsOfGroups(t *testing.T) {
 		t.Errorf("%+v, %v of one that knows none", got, err)
 	}
 	d.usage = &groupDetails{}
-	if got, err := d.Groups(); len(got) != 1 || got[0].ID != "/kubepods" || got[0].Usage.Name != "x" || err == nil {
+	if got, err := d.Groups(); len(got) != 1 || got[0].Path != "/kubepods" || got[0].Usage.Name != "x" || err == nil {
 		t.Errorf("%+v, %v", got, err)
 	}
 }

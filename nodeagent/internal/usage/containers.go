@@ -9,6 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/nodewright/nodewright/node/stats"
 )
 
 // Key identifies a container of a pod. If Container is "", it identifies the pod itself, and if
@@ -21,64 +23,9 @@ const Sandbox = "/sandbox"
 // Detail has the values of cAdvisor about a container that a Summary lacks. Values that are nil
 // or "" are not exported.
 type Detail struct {
-	ID    string // path of its cgroup from the root: "/kubepods/pod.../..."
+	stats.Detail
 	Name  string // the runtime's id
 	Image string
-	Cgroup
-	Disks      []Disk
-	Interfaces []Interface // of a sandbox, or of a pod if sandboxes have no cgroup
-	// Usage is set only for sandboxes. The usage of pods and containers is in the Summary.
-	Usage *statsapi.ContainerStats
-}
-
-// Cgroup has the values of a cgroup that a Summary lacks, like the type of package
-// node/stats.
-type Cgroup struct {
-	Cache, MappedFile, ActiveFile, InactiveFile *uint64 // bytes of memory
-	KernelMemory                                *uint64 // bytes
-	MaxUsage                                    *uint64 // highest memory usage, bytes
-	FailedCharges                               *uint64 // how often the memory limit was hit
-	OOMKills                                    *uint64 // OOM kills of processes
-
-	HighEvents, MaxEvents                            *uint64 // how often memory.high and the memory limit were hit
-	Dirty, Writeback                                 *uint64 // bytes of the page cache that are not on the disk yet
-	Scanned, Reclaimed, RefaultedFile, RefaultedAnon *uint64 // pages of reclaim, and pages needed again after it
-
-	Processes, Threads, MaxThreads     *uint64
-	FileDescriptors, Sockets           *uint64
-	OpenFilesLimit                     *uint64 // soft limit of the first process
-	UserNanos, SystemNanos             *uint64 // CPU time
-	Periods, Throttled, ThrottledNanos *uint64 // periods of the CPU quota, and throttling by it
-	Bursts, BurstNanos                 *uint64 // above the CPU quota
-
-	// The limits: CPUShares as the weight on cgroup v1, CPUPeriod and CPUQuota in microseconds,
-	// and memory and swap in bytes.
-	CPUShares, CPUPeriod, CPUQuota            *uint64
-	MemoryLimit, MemoryReservation, SwapLimit *uint64
-}
-
-// Disk is the I/O of a container on a block device.
-type Disk struct {
-	Device                               string // such as /dev/sda
-	Major, Minor                         uint64
-	ReadBytes, WriteBytes, Reads, Writes uint64
-}
-
-// Device is the I/O of a block device of the node, like the type of package
-// node/stats.
-type Device struct {
-	Name                                 string // such as /dev/sda
-	Reads, ReadsMerged, SectorsRead      uint64 // a sector has 512 bytes
-	Writes, WritesMerged, SectorsWritten uint64
-	ReadTime, WriteTime                  time.Duration // sum over all requests
-	InFlight                             uint64        // requests now
-	Busy, BusyWeighted                   time.Duration // weighted: times the requests in flight
-}
-
-// Interface has the values of a network interface that a Summary lacks.
-type Interface struct {
-	Name                                       string
-	RxPackets, TxPackets, RxDropped, TxDropped *uint64
 }
 
 // Details reads details of containers. If it fails, it may return a part of them together with
@@ -86,14 +33,14 @@ type Interface struct {
 type Details interface {
 	Details(ctx context.Context) (map[Key]Detail, error)
 	// Devices returns the devices of the node.
-	Devices() []Device
+	Devices() []stats.Device
 }
 
 // Groups is an optional interface of [Details]. It returns the cgroups that do not belong to a
-// single pod, such as the cgroup of all pods, each with an ID and its usage. If it fails, it may
+// single pod, such as the cgroup of all pods, each with its path and its usage. If it fails, it may
 // return a part of them together with the error.
 type Groups interface {
-	Groups() ([]Detail, error)
+	Groups() ([]stats.Detail, error)
 }
 
 // Machine describes the node's machine.
@@ -155,7 +102,7 @@ func (c *containers) Collect(ch chan<- prometheus.Metric) {
 		details, derr = c.cfg.Details.Details(ctx)
 		err = errors.Join(err, derr)
 	}
-	var groups []Detail
+	var groups []stats.Detail
 	if g, ok := c.cfg.Details.(Groups); ok && sum != nil {
 		var gerr error
 		groups, gerr = g.Groups()
@@ -170,7 +117,7 @@ func (c *containers) Collect(ch chan<- prometheus.Metric) {
 		return
 	}
 	n := &sum.Node
-	c.one(s, who{id: "/"}, n.StartTime, n.CPU, n.Memory, n.IO, n.Swap, Detail{})
+	c.one(s, who{id: "/"}, n.StartTime, n.CPU, n.Memory, n.IO, n.Swap, stats.Detail{})
 	c.network(s, who{id: "/"}, n.Network, nil)
 	if n.Fs != nil {
 		l := c.fs(s, who{id: "/"}, n.Fs)
@@ -183,9 +130,9 @@ func (c *containers) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	for i := range groups {
-		if g := &groups[i]; g.Usage != nil && g.ID != "" && g.ID != "/" {
+		if g := &groups[i]; g.Usage != nil && g.Path != "" && g.Path != "/" {
 			u := g.Usage
-			c.one(s, who{id: g.ID}, u.StartTime, u.CPU, u.Memory, u.IO, u.Swap, *g)
+			c.one(s, who{id: g.Path}, u.StartTime, u.CPU, u.Memory, u.IO, u.Swap, *g)
 		}
 	}
 	for _, p := range newest(sum.Pods) {
@@ -193,7 +140,7 @@ func (c *containers) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-func (c *containers) device(s sink, w who, d *Device) {
+func (c *containers) device(s sink, w who, d *stats.Device) {
 	const sector = 512
 	l := append(w.labels(), d.Name)
 	for _, x := range []struct {
@@ -213,26 +160,26 @@ func (c *containers) device(s sink, w who, d *Device) {
 func (c *containers) pod(s sink, p *statsapi.PodStats, details map[Key]Detail) {
 	ref := &p.PodRef
 	own := details[Key{ref.UID, ""}]
-	pod := who{id: own.ID, pod: ref.Name, namespace: ref.Namespace}
+	pod := who{id: own.Path, pod: ref.Name, namespace: ref.Namespace}
 	if own.Processes == nil && p.ProcessStats != nil {
 		own.Processes = p.ProcessStats.ProcessCount
 	}
-	c.one(s, pod, p.StartTime, p.CPU, p.Memory, p.IO, p.Swap, own)
+	c.one(s, pod, p.StartTime, p.CPU, p.Memory, p.IO, p.Swap, own.Detail)
 	// As in cAdvisor, the network belongs to the sandbox. If sandboxes have no cgroup, it belongs
 	// to the pod.
 	sandbox, network, interfaces := details[Key{ref.UID, Sandbox}], pod, own.Interfaces
-	if sandbox.ID != "" {
-		network, interfaces = who{"", sandbox.ID, sandbox.Image, sandbox.Name, ref.Namespace, ref.Name}, sandbox.Interfaces
+	if sandbox.Path != "" {
+		network, interfaces = who{"", sandbox.Path, sandbox.Image, sandbox.Name, ref.Namespace, ref.Name}, sandbox.Interfaces
 	}
 	if u := sandbox.Usage; u != nil {
-		c.one(s, network, p.StartTime, u.CPU, u.Memory, u.IO, u.Swap, sandbox)
+		c.one(s, network, p.StartTime, u.CPU, u.Memory, u.IO, u.Swap, sandbox.Detail)
 	}
 	c.network(s, network, p.Network, interfaces)
 	for i := range p.Containers {
 		k := &p.Containers[i]
 		d := details[Key{ref.UID, k.Name}]
-		w := who{k.Name, d.ID, d.Image, d.Name, ref.Namespace, ref.Name}
-		c.one(s, w, k.StartTime, k.CPU, k.Memory, k.IO, k.Swap, d)
+		w := who{k.Name, d.Path, d.Image, d.Name, ref.Namespace, ref.Name}
+		c.one(s, w, k.StartTime, k.CPU, k.Memory, k.IO, k.Swap, d.Detail)
 		if k.Rootfs != nil {
 			c.fs(s, w, k.Rootfs)
 		}
@@ -240,7 +187,7 @@ func (c *containers) pod(s sink, p *statsapi.PodStats, details map[Key]Detail) {
 }
 
 // one sends the metrics that the node, pods and containers share.
-func (c *containers) one(s sink, w who, start metav1.Time, cpu *statsapi.CPUStats, memory *statsapi.MemoryStats, io *statsapi.IOStats, swap *statsapi.SwapStats, d Detail) {
+func (c *containers) one(s sink, w who, start metav1.Time, cpu *statsapi.CPUStats, memory *statsapi.MemoryStats, io *statsapi.IOStats, swap *statsapi.SwapStats, d stats.Detail) {
 	l, m := w.labels(), c.m
 	s.since(m.started, start, l...)
 	var seen metav1.Time
@@ -293,8 +240,8 @@ func (c *containers) one(s sink, w who, start metav1.Time, cpu *statsapi.CPUStat
 	}
 	s.put(m.ulimits, metav1.Time{}, d.OpenFilesLimit, 1, append(l[:len(l):len(l)], "max_open_files")...)
 	disks := d.Disks
-	if len(disks) == 0 && d.ID != "" {
-		disks = []Disk{{}} // without disks the value is 0; it is missing only if the disks are unknown
+	if len(disks) == 0 && d.Path != "" {
+		disks = []stats.DiskIO{{}} // without disks the value is 0; it is missing only if the disks are unknown
 	}
 	for i := range disks {
 		k := &disks[i]
@@ -324,7 +271,7 @@ func (c *containers) fs(s sink, w who, f *statsapi.FsStats) (labels []string) {
 	return l
 }
 
-func (c *containers) network(s sink, w who, n *statsapi.NetworkStats, more []Interface) {
+func (c *containers) network(s sink, w who, n *statsapi.NetworkStats, more []stats.Interface) {
 	if n == nil {
 		return
 	}

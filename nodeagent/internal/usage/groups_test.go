@@ -8,27 +8,28 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/nodewright/nodewright/node/stats"
 	"github.com/nodewright/nodewright/nodeagent/internal/usage"
 )
 
 // grouped are details that know cgroups above pods.
 type grouped struct {
 	details
-	list []usage.Detail
+	list []stats.Detail
 	err  error
 }
 
-func (g grouped) Groups() ([]usage.Detail, error) { return g.list, g.err }
+func (g grouped) Groups() ([]stats.Detail, error) { return g.list, g.err }
 
-// Cgroups above pods have series of their own, by their ID alone; an error shows, and
+// Cgroups above pods have series of their own, by their path alone; an error shows, and
 // costs nothing else.
 func TestGroups(t *testing.T) {
 	c := everything()
 	known := c.Details.(details)
 	own := known[usage.Key{PodUID: "u", Container: usage.Sandbox}].Usage
-	c.Details = grouped{known, []usage.Detail{
-		{ID: "/kubepods", Usage: own, Cgroup: filled(usage.Cgroup{})}, {ID: "/kubepods/burstable", Usage: own}, {ID: "/system.slice", Usage: own},
-		{ID: "/", Usage: own}, {ID: "/bare"}, {Usage: own},
+	c.Details = grouped{known, []stats.Detail{
+		{Path: "/kubepods", Usage: own, Cgroup: filled(stats.Cgroup{})}, {Path: "/kubepods/burstable", Usage: own}, {Path: "/system.slice", Usage: own},
+		{Path: "/", Usage: own}, {Path: "/bare"}, {Usage: own},
 	}, errors.New("some")}
 	reg := prometheus.NewPedanticRegistry()
 	reg.MustRegister(usage.Containers(c))

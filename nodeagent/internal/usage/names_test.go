@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/nodewright/nodewright/node/stats"
 	"github.com/nodewright/nodewright/nodeagent/internal/usage"
 )
 
@@ -125,13 +126,13 @@ func everything() usage.Config {
 	io := &statsapi.IOStats{Time: at, PSI: psi}
 	fs := filled(statsapi.FsStats{Time: at})
 	network := &statsapi.NetworkStats{Time: at, InterfaceStats: filled(statsapi.InterfaceStats{Name: "eth0"})}
-	free := filled(usage.Cgroup{}) // of any quota
+	free := filled(stats.Cgroup{}) // of any quota
 	free.CPUQuota, free.Periods, free.Throttled, free.ThrottledNanos, free.Bursts, free.BurstNanos = nil, nil, nil, nil, nil, nil
-	disks := []usage.Disk{{Device: "/dev/sda"}}
+	disks := []stats.DiskIO{{Device: "/dev/sda"}}
 	own := &statsapi.ContainerStats{StartTime: at, CPU: &cpu, Memory: &memory, Swap: &swap, IO: io}
 	return usage.Config{
 		Machine: usage.Machine{Cores: 8, PhysicalCores: 4, Sockets: 1, MemoryBytes: 1, SwapBytes: 1, MachineID: "m", SystemUUID: "s", BootID: "b"},
-		Stats: &stats{sum: &statsapi.Summary{
+		Stats: &summaries{sum: &statsapi.Summary{
 			Node: statsapi.NodeStats{StartTime: at, CPU: &cpu, Memory: &memory, Swap: &swap, IO: io, Fs: &fs, Network: network},
 			Pods: []statsapi.PodStats{{
 				PodRef: statsapi.PodReference{Name: "web", Namespace: "default", UID: "u"}, StartTime: at,
@@ -140,12 +141,12 @@ func everything() usage.Config {
 			}},
 		}},
 		Details: details{
-			{PodUID: "u"}: {ID: "/kubepods/podu", Cgroup: free, Disks: disks},
+			{PodUID: "u"}: {Detail: stats.Detail{Path: "/kubepods/podu", Cgroup: free, Disks: disks}},
 			{PodUID: "u", Container: usage.Sandbox}: {
-				ID: "/kubepods/podu/s", Name: "s", Image: "pause:3", Cgroup: free, Disks: disks, Usage: own,
-				Interfaces: []usage.Interface{filled(usage.Interface{Name: "eth0"})},
+				Name: "s", Image: "pause:3",
+				Detail: stats.Detail{Path: "/kubepods/podu/s", Cgroup: free, Disks: disks, Usage: own, Interfaces: []stats.Interface{filled(stats.Interface{Name: "eth0"})}},
 			},
-			{PodUID: "u", Container: "c"}: {ID: "/kubepods/podu/1", Name: "1", Image: "web:1", Cgroup: filled(usage.Cgroup{}), Disks: disks},
+			{PodUID: "u", Container: "c"}: {Name: "1", Image: "web:1", Detail: stats.Detail{Path: "/kubepods/podu/1", Cgroup: filled(stats.Cgroup{}), Disks: disks}},
 		},
 	}
 }

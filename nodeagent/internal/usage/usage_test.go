@@ -15,22 +15,23 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/nodewright/nodewright/node/stats"
 	"github.com/nodewright/nodewright/nodeagent/internal/usage"
 )
 
-type stats struct {
+type summaries struct {
 	sum *statsapi.Summary
 	err error
 }
 
-func (s *stats) Summary(context.Context, bool) (*statsapi.Summary, error) { return s.sum, s.err }
+func (s *summaries) Summary(context.Context, bool) (*statsapi.Summary, error) { return s.sum, s.err }
 
 type details map[usage.Key]usage.Detail
 
 func (d details) Details(context.Context) (map[usage.Key]usage.Detail, error) { return d, nil }
 
-func (details) Devices() []usage.Device {
-	return []usage.Device{{Name: "/dev/sda", Reads: 9, SectorsRead: 2}}
+func (details) Devices() []stats.Device {
+	return []stats.Device{{Name: "/dev/sda", Reads: 9, SectorsRead: 2}}
 }
 
 func num(v uint64) *uint64 { return &v }
@@ -89,7 +90,7 @@ func compare(t *testing.T, c prometheus.Collector, want string, names ...string)
 }
 
 func TestResource(t *testing.T) {
-	c := usage.Resource(&stats{sum: summary()}, 0)
+	c := usage.Resource(&summaries{sum: summary()}, 0)
 	want := `
 # HELP container_cpu_usage_seconds_total CPU time of a container.
 # TYPE container_cpu_usage_seconds_total counter
@@ -130,16 +131,22 @@ scrape_error 0
 
 func TestContainers(t *testing.T) {
 	c := usage.Containers(usage.Config{
-		Stats: &stats{sum: summary()},
+		Stats: &summaries{sum: summary()},
 		Details: details{
 			{PodUID: "uid-1", Container: "c"}: {
-				ID: "/kubepods/poduid-1/abc", Name: "abc", Image: "img:1", Cgroup: usage.Cgroup{Cache: num(77), OOMKills: num(1)},
-				Disks: []usage.Disk{{Device: "/dev/sda", Reads: 3}, {Device: "/dev/sdb", Reads: 4}},
+				Name: "abc", Image: "img:1",
+				Detail: stats.Detail{
+					Path: "/kubepods/poduid-1/abc", Cgroup: stats.Cgroup{Cache: num(77), OOMKills: num(1)},
+					Disks: []stats.DiskIO{{Device: "/dev/sda", Reads: 3}, {Device: "/dev/sdb", Reads: 4}},
+				},
 			},
-			{PodUID: "uid-1"}: {ID: "/kubepods/poduid-1"},
+			{PodUID: "uid-1"}: {Detail: stats.Detail{Path: "/kubepods/poduid-1"}},
 			{PodUID: "uid-1", Container: usage.Sandbox}: {
-				ID: "/kubepods/poduid-1/def", Name: "def", Image: "pause", Interfaces: []usage.Interface{{Name: "eth0", RxPackets: num(2)}},
-				Usage: &statsapi.ContainerStats{CPU: &statsapi.CPUStats{UsageCoreNanoSeconds: num(5e8)}},
+				Name: "def", Image: "pause",
+				Detail: stats.Detail{
+					Path: "/kubepods/poduid-1/def", Interfaces: []stats.Interface{{Name: "eth0", RxPackets: num(2)}},
+					Usage: &statsapi.ContainerStats{CPU: &statsapi.CPUStats{UsageCoreNanoSeconds: num(5e8)}},
+				},
 			},
 		},
 		Machine: usage.Machine{Cores: 4, PhysicalCores: 2, Sockets: 1, MemoryBytes: 1 << 30},
@@ -196,7 +203,7 @@ machine_cpu_cores{boot_id="",machine_id="",system_uuid=""} 4
 }
 
 func TestStatsThatCannotBeHad(t *testing.T) {
-	broken := &stats{err: errors.New("no cgroups")}
+	broken := &summaries{err: errors.New("no cgroups")}
 	for _, tc := range []struct {
 		c    prometheus.Collector
 		name string
