@@ -19,6 +19,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/distribution/reference"
@@ -51,11 +52,10 @@ type registry struct {
 	tags  []*endpoint // used to resolve tags
 	// slots limits concurrent downloads of blobs to pullJobs. Downloads of documents,
 	// such as manifests, need no slot.
-	slots chan struct{} // for downloads
+	slots chan struct{}
 
-	// lock is a channel with one token, used like a mutex.
-	lock chan struct{}  // guards bad
-	bad  map[digest]int // number of endpoints that sent wrong bytes
+	mu  sync.Mutex
+	bad map[digest]int // number of endpoints that sent wrong bytes; guarded by mu
 }
 
 // endpoint is a server with one of its repositories.
@@ -69,7 +69,7 @@ type endpoint struct {
 	plain bool
 	// http is the transport without credentials. signed is based on it, and requests to token
 	// servers use it.
-	http http.RoundTripper // without credentials
+	http http.RoundTripper
 
 	// lock guards signed. It is a channel, so that the wait for another request's token ends with
 	// a context.
@@ -89,7 +89,7 @@ func newRegistry(s *Store, ref reference.Named, auth *runtimeapi.AuthConfig) (*r
 	if err != nil {
 		return nil, err
 	}
-	r := &registry{store: s, slots: make(chan struct{}, pullJobs), lock: make(chan struct{}, 1), bad: map[digest]int{}}
+	r := &registry{store: s, slots: make(chan struct{}, pullJobs), bad: map[digest]int{}}
 	for _, m := range conf.Mirrors {
 		// Never the credentials of the pull: they are for the registry and not for its mirrors.
 		a := authn.Anonymous
@@ -717,15 +717,15 @@ func (w *watch) stop() {
 // trusted returns the endpoints that may still be asked for a blob. It omits those that sent
 // wrong bytes, except the last endpoint, which is the registry itself.
 func (r *registry) trusted(d digest) []*endpoint {
-	r.lock <- struct{}{}
-	defer func() { <-r.lock }()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	return r.ends[min(r.bad[d], len(r.ends)-1):]
 }
 
 // distrust implements source. It excludes the first endpoint that is not excluded yet.
 func (r *registry) distrust(d descriptor) bool {
-	r.lock <- struct{}{}
-	defer func() { <-r.lock }()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.bad[d.Digest]++
 	return r.bad[d.Digest] < len(r.ends)
 }
