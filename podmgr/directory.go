@@ -122,7 +122,7 @@ type directory struct {
 
 // manifest is one file as it was last read.
 type manifest struct {
-	sig signature
+	sig safefile.Signature
 	// good also has objects of an older version in place of broken ones: see keep.
 	good     decoded // the objects that are in effect
 	data     []byte  // content to be stored in Memory; nil if it is stored
@@ -131,14 +131,6 @@ type manifest struct {
 	problems []Problem
 	retry    bool // reading failed: the file is read again even if its signature is unchanged
 	silent   bool // the file did not answer
-}
-
-// signature identifies a state of a file.
-type signature struct {
-	size     int64
-	modified time.Time
-	// The inode changes if another file of the same size and time is renamed to this path.
-	inode uint64
 }
 
 // Directory returns the source named "file". It reads all files of a directory in the order of
@@ -385,7 +377,7 @@ func linkedNames(path string) ([]string, error) {
 
 // reading is the result of one call of read.
 type reading struct {
-	sig     signature
+	sig     safefile.Signature
 	age     time.Duration // time since the last write of the content
 	changed time.Time     // the last change of the file, its name or the link to it
 	same    bool          // the signature is unchanged; the file was not opened
@@ -398,13 +390,13 @@ type reading struct {
 // read reads a file, unless its signature equals *before or a process is writing to it. It may
 // block for ever and uses no fields of the source. A reading without data and without an error
 // means that there is nothing to read now.
-func read(path string, before *signature) (r reading, err error) {
+func read(path string, before *safefile.Signature) (r reading, err error) {
 	fi, err := os.Stat(path)
 	if err != nil {
 		return r, err
 	}
 	// Most calls end here: an unchanged file is not opened.
-	r.sig = signatureOf(fi)
+	r.sig = safefile.SignatureOf(fi)
 	if r.folder = fi.IsDir(); r.folder {
 		return r, nil
 	}
@@ -421,13 +413,13 @@ func read(path string, before *signature) (r reading, err error) {
 	if fi, err = f.Stat(); err != nil {
 		return r, err
 	}
-	r.sig, r.age, r.changed = signatureOf(fi), time.Since(fi.ModTime()), changeOf(fi)
+	r.sig, r.age, r.changed = safefile.SignatureOf(fi), time.Since(fi.ModTime()), changeOf(fi)
 	// A link that leads elsewhere now is a change of
 	// content, though the file that it leads to is old.
 	if link, err := os.Lstat(path); err == nil && changeOf(link).After(r.changed) {
 		r.changed = changeOf(link)
 	}
-	r.writing = beingWritten(f, r.age)
+	r.writing = safefile.BeingWritten(f, r.age)
 	// A time in the future says nothing about the writer, so such a file is read.
 	if r.writing && r.age >= 0 && r.age < stuckWriter {
 		return r, nil
@@ -454,7 +446,7 @@ func (d *directory) patience(old *manifest) time.Duration {
 // time, even without a notification.
 func (d *directory) look(ctx context.Context, path string) (changed bool, soon time.Duration) {
 	old := d.files[path]
-	var was *signature
+	var was *safefile.Signature
 	// After a failure the file is read even if its signature is unchanged: was is
 	// nil.
 	if old != nil && !old.retry {
@@ -472,7 +464,7 @@ func (d *directory) look(ctx context.Context, path string) (changed bool, soon t
 	case silent:
 		d.late += limit
 		// The old time of change is kept: snapshot orders files by it.
-		var sig signature
+		var sig safefile.Signature
 		if old != nil {
 			sig = old.sig
 		}
@@ -563,7 +555,7 @@ func (d *directory) hasEarlier(path string) bool {
 }
 
 // broken records that a file cannot be read.
-func (d *directory) broken(path string, sig signature, reason string) (changed bool) {
+func (d *directory) broken(path string, sig safefile.Signature, reason string) (changed bool) {
 	old := d.files[path]
 	reason = inOneLine(reason)
 	// With the same reason nothing has changed, or
@@ -658,10 +650,7 @@ func (d *directory) snapshot() Snapshot {
 		paths = append(paths, p)
 	}
 	slices.SortFunc(paths, func(a, b string) int {
-		if c := d.files[a].sig.modified.Compare(d.files[b].sig.modified); c != 0 {
-			return c
-		}
-		return cmp.Compare(a, b)
+		return cmp.Or(cmp.Compare(d.files[a].sig.Modified(), d.files[b].sig.Modified()), cmp.Compare(a, b))
 	})
 	// The file that has each name: the one that had
 	// it in the last snapshot, or else the oldest.

@@ -149,7 +149,7 @@ func (p *Placement) takeOver(found []placementRecord) (r restoration) {
 	// If two pods claim the same CPUs, one of them ended and its checkpoint was not removed: the
 	// running one comes first.
 	slices.SortStableFunc(pods, func(a, b numa.Pod) int {
-		return firstPlacement(p.anyLive(types.UID(a.UID)), p.anyLive(types.UID(b.UID)))
+		return trueFirst(p.anyLive(types.UID(a.UID)), p.anyLive(types.UID(b.UID)))
 	})
 	s, more := p.node.Adopt(pods, running)
 	r.problems = append(problems, more...)
@@ -256,8 +256,8 @@ func (p *Placement) guesses() []numa.Pod {
 	return out
 }
 
-// firstPlacement compares two values for a sort in which true comes before false.
-func firstPlacement(x, y bool) int {
+// trueFirst compares two values for a sort in which true comes before false.
+func trueFirst(x, y bool) int {
 	switch {
 	case x == y:
 		return 0

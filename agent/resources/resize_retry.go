@@ -44,9 +44,9 @@ func (p *Resize) waiting() []waiting {
 	list := p.undecided()
 	slices.SortFunc(list, func(x, y waiting) int {
 		return cmp.Or(
-			first(x.takesNoMore(), y.takesNoMore()),
+			trueFirst(x.takesNoMore(), y.takesNoMore()),
 			cmp.Compare(priority(y.asks), priority(x.asks)),
-			first(podmeta.QOS(x.asks) == v1.PodQOSGuaranteed, podmeta.QOS(y.asks) == v1.PodQOSGuaranteed),
+			trueFirst(podmeta.QOS(x.asks) == v1.PodQOSGuaranteed, podmeta.QOS(y.asks) == v1.PodQOSGuaranteed),
 			x.since.Compare(y.since),
 			cmp.Compare(x.asks.UID, y.asks.UID),
 		)
@@ -67,18 +67,6 @@ func (p *Resize) undecided() []waiting {
 		}
 	}
 	return out
-}
-
-// first compares two values for a sort in which true comes before false.
-func first(x, y bool) int {
-	switch {
-	case x == y:
-		return 0
-	case x:
-		return -1
-	default:
-		return 1
-	}
 }
 
 func priority(pod *v1.Pod) int32 {

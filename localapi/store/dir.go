@@ -45,14 +45,9 @@ var _ Store = (*Dir)(nil)
 
 // entry is the state of a file when it was last read or written.
 type entry struct {
-	sig      signature // zero if the file was written and not read since
+	sig      safefile.Signature // zero if the file was written and not read since
 	revision string
 	write    uint64 // number of the write that created this state
-}
-
-// signature has the values that change when a file is written or replaced.
-type signature struct {
-	size, inode, mtime, ctime int64
 }
 
 // NewDir returns a Store of the files in a directory, which Load creates if it does not exist.
@@ -196,7 +191,7 @@ func (d *Dir) at(name, was string) error {
 	d.mu.Lock()
 	known := d.seen[name]
 	d.mu.Unlock()
-	if known.revision == was && known.sig == signatureOf(fi) {
+	if known.revision == was && known.sig == safefile.SignatureOf(fi) {
 		return nil
 	}
 	text, err := d.files.Read(name)
@@ -266,7 +261,7 @@ func (d *Dir) look(name string) (doc Document, changed, busy bool) {
 	if err != nil {
 		return doc, false, !errors.Is(err, fs.ErrNotExist)
 	}
-	sig := signatureOf(fi)
+	sig := safefile.SignatureOf(fi)
 	d.mu.Lock()
 	known, ok := d.seen[name]
 	writing := d.writing[name] > 0
@@ -288,7 +283,7 @@ func (d *Dir) look(name string) (doc Document, changed, busy bool) {
 		// An incomplete file must not be reported as damaged. But a writer that never closes the
 		// file is waited for only for stuckWriter, since otherwise a forgotten editor would hide
 		// the edit.
-		if age := time.Since(fi.ModTime()); beingWritten(f, age) && age < stuckWriter {
+		if age := time.Since(fi.ModTime()); safefile.BeingWritten(f, age) && age < stuckWriter {
 			return doc, false, true
 		}
 		text, err := safefile.Read(f, maxFile)
