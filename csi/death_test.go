@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -302,7 +303,14 @@ func (n *node) reboot() {
 	table := n.mounted()
 	slices.Reverse(table)
 	for _, e := range table {
-		if err := n.mounts.Unmount(n.Context(), e.Target, 0); err != nil {
+		err := n.mounts.Unmount(n.Context(), e.Target, 0)
+		// A process that another test has just forked has the open files of this one until it executes
+		// its program.
+		for began := time.Now(); errors.Is(err, syscall.EBUSY) && time.Since(began) < patience; {
+			time.Sleep(time.Millisecond)
+			err = n.mounts.Unmount(n.Context(), e.Target, 0)
+		}
+		if err != nil {
 			n.Fatal(err)
 		}
 	}

@@ -219,7 +219,11 @@ func TestLimitsAreReadAgain(t *testing.T) {
 	}
 	n.driver.SetLimit(4)
 	m.Refresh(testDriver)
-	if l := <-limits; l != 4 {
+	l := <-limits
+	if l == 5 { // an update that ran while the driver registered is made again
+		l = <-limits
+	}
+	if l != 4 {
 		t.Errorf("limit %d", l)
 	}
 	m.Refresh("none.example.com")
