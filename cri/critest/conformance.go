@@ -22,6 +22,9 @@ type Subject struct {
 	// Image is the name of an image that the runtime has and that understands the scripts of this
 	// package.
 	Image string
+	// NoUserNamespaces says why no pod can have user IDs of its own on this machine. If it is not nil,
+	// tests of such pods are skipped.
+	NoUserNamespaces error
 	// Offer provides an image that understands the scripts and can be pulled by the given name.
 	// It returns the full name. Each call provides another image.
 	Offer func(name string) string
@@ -78,6 +81,9 @@ func newFixture(t *testing.T, s Subject, change ...func(*runtimeapi.PodSandboxCo
 	}}
 	for _, f := range change {
 		f(r.conf)
+	}
+	if s.NoUserNamespaces != nil && r.conf.GetLinux().GetSecurityContext().GetNamespaceOptions().GetUsernsOptions() != nil {
+		t.Skip("needs user namespaces: ", s.NoUserNamespaces)
 	}
 	id, err := s.Runtime.RunPodSandbox(r.ctx(), r.conf, "")
 	if err != nil {

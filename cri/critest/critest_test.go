@@ -56,7 +56,7 @@ func TestConformanceOfContainerd(t *testing.T) {
 	}
 	i := slices.IndexFunc(archives, func(a string) bool { return filepath.Base(a) == "testbox.tar" })
 	reg := critest.NewRegistry(t, archives[i])
-	subject := critest.Subject{Runtime: c, Images: c, Image: sampleimage.Testbox, Offer: reg.Offer}
+	subject := critest.Subject{Runtime: c, Images: c, Image: sampleimage.Testbox, Offer: reg.Offer, NoUserNamespaces: containerdtest.NoIDMaps()}
 	critest.Conformance(t, subject)
 	t.Run("containers", func(t *testing.T) { critest.Containers(t, subject) })
 }

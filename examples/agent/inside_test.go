@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/nodewright/nodewright/internal/containerdtest"
 	"github.com/nodewright/nodewright/internal/sampleimage"
 	"github.com/nodewright/nodewright/node"
 )
@@ -201,14 +200,14 @@ stringData: {password: hunter2}
 		{
 			name: "own-users", spec: "hostUsers: false, " + volumes, container: "volumeMounts: [{name: e, mountPath: /x}]",
 			steps: []string{"cat", "/proc/self/uid_map", "id", "write", "/x/file", "mine", "cat", "/x/file", "out", ""},
-			want:  []string{"         0      65536      65536", "0 0", "mine"}, cannot: noIDMaps,
+			want:  []string{"         0      65536      65536", "0 0", "mine"}, cannot: containerdtest.NoIDMaps,
 		},
 		{
-			name: "proc-mount", spec: "hostUsers: false", container: "securityContext: {procMount: Unmasked}", cannot: noIDMaps, fails: true,
+			name: "proc-mount", spec: "hostUsers: false", container: "securityContext: {procMount: Unmasked}", cannot: containerdtest.NoIDMaps, fails: true,
 			steps: []string{"write", "/proc/sys/vm/swappiness", "1"}, want: []string{"testbox: write: open /proc/sys/vm/swappiness: permission denied"},
 		},
 		{
-			name: "proc-mount-default", spec: "hostUsers: false", cannot: noIDMaps, fails: true,
+			name: "proc-mount-default", spec: "hostUsers: false", cannot: containerdtest.NoIDMaps, fails: true,
 			steps: []string{"write", "/proc/sys/vm/swappiness", "1"}, want: []string{"testbox: write: open /proc/sys/vm/swappiness: read-only file system"},
 		},
 		{
@@ -291,26 +290,6 @@ stringData: {password: hunter2}
 	if w := l.pods()["root"].Status.ContainerStatuses[0].State.Waiting; w == nil || w.Reason != "CreateContainerConfigError" {
 		t.Errorf("a container that may not run as root: %+v, want it to wait with CreateContainerConfigError", w)
 	}
-}
-
-// noIDMaps says why containers here cannot have user IDs of their own: their
-// root file systems are mounted with the IDs mapped, and tmpfs takes that from
-// Linux 6.3 on.
-func noIDMaps() error {
-	var fs unix.Statfs_t
-	var uts unix.Utsname
-	if err := errors.Join(unix.Statfs(os.TempDir(), &fs), unix.Uname(&uts)); err != nil {
-		return err
-	}
-	release := unix.ByteSliceToString(uts.Release[:])
-	var major, minor int
-	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil {
-		return fmt.Errorf("Linux %q: %w", release, err)
-	}
-	if fs.Type == unix.TMPFS_MAGIC && (major < 6 || major == 6 && minor < 3) {
-		return fmt.Errorf("%s is a tmpfs of Linux %s", os.TempDir(), release)
-	}
-	return nil
 }
 
 // hugePages sees to it that the node has huge pages while the test runs, or

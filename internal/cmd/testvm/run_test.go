@@ -15,7 +15,7 @@ func TestPick(t *testing.T) {
 	all := []pkg{
 		{ImportPath: modulePath},
 		{ImportPath: ours("agent/local")},
-		{ImportPath: ours("agentless")},
+		{ImportPath: ours("critical")},
 		{ImportPath: ours("cri")},
 		{ImportPath: ours("network/bridge")},
 		{ImportPath: ours("volumemgr/plugins")},
@@ -30,7 +30,7 @@ func TestPick(t *testing.T) {
 	for _, p := range pick(all) {
 		got = append(got, p.within())
 	}
-	if want := []string{"agent/local", "cri", "network/bridge", "volumemgr/plugins", "podruntime", "cgroups"}; !slices.Equal(got, want) {
+	if want := []string{"cri", "network/bridge", "volumemgr/plugins", "podruntime", "cgroups"}; !slices.Equal(got, want) {
 		t.Errorf("picked %v, want %v", got, want)
 	}
 }

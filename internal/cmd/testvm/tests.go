@@ -35,7 +35,7 @@ func (p pkg) within() string {
 // The default packages: those in wanted, those below a top-level directory in wanted,
 // those whose tests import containerdtest, and those that import one of cgroupLibraries.
 var (
-	wanted          = []string{"agent", "cri", "csi", "examples", "network", "volumemgr/plugins", "internal/diskusage"}
+	wanted          = []string{"cri", "csi", "examples", "network", "volumemgr/plugins", "internal/diskusage"}
 	containerdtest  = modulePath + "/internal/containerdtest"
 	cgroupLibraries = []string{"github.com/opencontainers/cgroups", "github.com/containerd/cgroups"}
 )
