@@ -1,8 +1,8 @@
 // Command testvm is "make test-vm": it runs the tests that need root, containers
 // and cgroups in a virtual machine, which it creates and deletes.
 //
-//	testvm [-arch ARCH] [-run REGEXP] [-args ARGUMENTS] [-systemd] [-timeout 20m] [-cpus 2] [-memory 3G] [-accel tcg] [-kernel DIR] [-append PARAMETERS] [PACKAGE...]
-//	testvm -uml [-command COMMAND] [-run REGEXP] [-args ARGUMENTS] [-timeout 20m] [-memory 3G] [-disk 24G] [-kernel DIR] [PACKAGE...]
+//	testvm [-arch ARCH] [-run REGEXP] [-args ARGUMENTS] [-systemd] [-timeout 1h] [-cpus 2] [-memory 3G] [-accel tcg] [-kernel DIR] [-append PARAMETERS] [PACKAGE...]
+//	testvm -uml [-command COMMAND] [-run REGEXP] [-args ARGUMENTS] [-timeout 1h] [-memory 3G] [-disk 24G] [-kernel DIR] [PACKAGE...]
 //
 // The machine is the same on every host: Debian's kernel, cgroup v2 only, two NUMA
 // nodes, root with every capability, and no network but lo.
@@ -81,7 +81,7 @@ func main() {
 	flag.StringVar(&s.run, "run", "", "only tests that match this `regexp`")
 	flag.StringVar(&s.args, "args", "", "more `arguments` of the tests, separated by blanks")
 	flag.BoolVar(&s.systemd, "systemd", os.Getenv("SYSTEMD") != "", "run the tests as a unit of systemd; SYSTEMD=1 has the same effect")
-	flag.DurationVar(&s.limit, "timeout", 20*time.Minute, "how `long` the machine may run")
+	flag.DurationVar(&s.limit, "timeout", time.Hour, "how `long` the machine may run")
 	flag.IntVar(&s.cpus, "cpus", 2, "`number` of the machine's CPUs")
 	flag.Var(&s.memory, "memory", "the machine's memory, which also holds all files that tests write; a `size` such as 3G or 3072M")
 	flag.StringVar(&s.accel, "accel", "tcg", "qemu's `accelerator`; kvm is faster where it works")
