@@ -149,8 +149,8 @@ var mutants = map[string][]mutant{
 		},
 		{
 			"Of two pods with the same CPUs the running one keeps them.", "agent/resources/placement_restore.go",
-			"return firstPlacement(p.anyLive(types.UID(a.UID)), p.anyLive(types.UID(b.UID)))",
-			"return firstPlacement(p.anyLive(types.UID(b.UID)), p.anyLive(types.UID(a.UID)))",
+			"return trueFirst(p.anyLive(types.UID(a.UID)), p.anyLive(types.UID(b.UID)))",
+			"return trueFirst(p.anyLive(types.UID(b.UID)), p.anyLive(types.UID(a.UID)))",
 			"agent/resources", "TestCheckpointOutlivesItsPod",
 		},
 		{
@@ -485,8 +485,8 @@ var mutants = map[string][]mutant{
 		},
 		{
 			"Resizes that take no more come first.", "agent/resources/resize_retry.go",
-			"first(x.takesNoMore(), y.takesNoMore())",
-			"first(y.takesNoMore(), x.takesNoMore())",
+			"trueFirst(x.takesNoMore(), y.takesNoMore())",
+			"trueFirst(y.takesNoMore(), x.takesNoMore())",
 			"agent/resources", "TestOrderOfWaiting",
 		},
 		{
