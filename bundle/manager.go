@@ -501,9 +501,9 @@ func (m *Manager) look() {
 	switch {
 	case r.onTrial():
 		v, text := m.trial.look(time.Now(), m.bundles[r.Next.Digest].snapshot.Pods, m.cfg.Node.Pods())
-		m.setStatus(func(s *Status) { s.Waits = text })
 		switch v {
 		case waiting:
+			m.setStatus(func(s *Status) { s.Waits = text })
 			return
 		case healthy:
 			m.cfg.Log.Info("bundle is good", zap.String("digest", r.Next.Digest))
