@@ -20,7 +20,7 @@ func NoIDMaps() error {
 	release := unix.ByteSliceToString(uts.Release[:])
 	var major, minor int
 	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil {
-		return fmt.Errorf("Linux %q: %w", release, err)
+		return fmt.Errorf("kernel release %q: %w", release, err)
 	}
 	if fs.Type == unix.TMPFS_MAGIC && (major < 6 || major == 6 && minor < 3) {
 		return fmt.Errorf("%s is a tmpfs of Linux %s", os.TempDir(), release)
