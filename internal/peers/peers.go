@@ -7,10 +7,10 @@
 // missing is skipped, with the reason. `make peers` runs all suites.
 //
 // Each test of a peer that is known to fail has a line in verdicts.txt with the cause. The cause
-// is "peer" if the test needs the peer's own files, options, texts or annotations, and
-// "environment" if this machine lacks something that the test needs. A failure without a line
-// counts as a bug of this repository and fails the Go test. If a test with a line passes, the Go
-// test fails, too.
+// is "peer" if the test needs the peer's own files, options, texts or annotations, "environment" if
+// this machine lacks something that the test needs, and "race" if the test has a race of its own. A
+// failure without a line counts as a bug of this repository and fails the Go test. If a test with a
+// line passes, the Go test fails, too, unless the cause is a race.
 //
 // [CRI-O's tests]: https://github.com/cri-o/cri-o/tree/main/test
 package peers
@@ -47,7 +47,7 @@ type Result struct {
 // A Verdict is a line of verdicts.txt: the cause of a test's failure.
 type Verdict struct {
 	Suite, Test string
-	Whose       string // the cause: peer or environment
+	Whose       string // the cause: peer, environment or race
 	Why         string // an explanation
 }
 
@@ -66,8 +66,8 @@ func parseVerdicts(text string) ([]Verdict, error) {
 			continue
 		}
 		f := strings.SplitN(line, " | ", 4)
-		if len(f) != 4 || f[0] == "" || f[1] == "" || f[3] == "" || f[2] != "peer" && f[2] != "environment" {
-			return nil, fmt.Errorf("verdicts.txt:%d: %q: want SUITE | TEST | peer or environment | WHY", n, line)
+		if len(f) != 4 || f[0] == "" || f[1] == "" || f[3] == "" || !slices.Contains([]string{"peer", "environment", "race"}, f[2]) {
+			return nil, fmt.Errorf("verdicts.txt:%d: %q: want SUITE | TEST | peer, environment or race | WHY", n, line)
 		}
 		v := Verdict{f[0], f[1], f[2], f[3]}
 		if slices.ContainsFunc(all, func(o Verdict) bool { return o.Suite == v.Suite && o.Test == v.Test }) {
@@ -90,7 +90,7 @@ func Judge(w io.Writer, suite string, results []Result, verdicts []Verdict) (wro
 			wrong = append(wrong, fmt.Sprintf("%s: %s: fails without a line in verdicts.txt", suite, r.Test))
 		case r.Outcome == Failed:
 			count[verdicts[i].Whose]++
-		case r.Outcome == Passed && i >= 0:
+		case r.Outcome == Passed && i >= 0 && verdicts[i].Whose != "race":
 			wrong = append(wrong, fmt.Sprintf("%s: %s: passes; remove its line from verdicts.txt", suite, r.Test))
 			fallthrough
 		default:
@@ -98,7 +98,7 @@ func Judge(w io.Writer, suite string, results []Result, verdicts []Verdict) (wro
 		}
 	}
 	fmt.Fprintf(w, "%-24s ran %d, passed %d, skipped %d; failed: ours %d, peer's %d, environment's %d\n",
-		suite, len(results), count[string(Passed)], count[string(Skipped)], count["ours"], count["peer"], count["environment"])
+		suite, len(results), count[string(Passed)], count[string(Skipped)], count["ours"], count["peer"]+count["race"], count["environment"])
 	return wrong
 }
 

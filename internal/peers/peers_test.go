@@ -33,15 +33,15 @@ import (
 )
 
 func TestJudge(t *testing.T) {
-	verdicts, err := parseVerdicts("# why\n\ncri-o | a | peer | its log\ncri-o | b | environment | no SELinux\ncontainerd | c | peer | its daemon\n")
+	verdicts, err := parseVerdicts("# why\n\ncri-o | a | peer | its log\ncri-o | b | environment | no SELinux\ncontainerd | c | peer | its daemon\ncri-o | f | race | before the trap\ncri-o | g | race | before the trap\n")
 	if err != nil {
 		t.Fatal(err)
 	}
-	results, err := ParseTAP(strings.NewReader("1..5\nnot ok 1 a\n# text\nok 2 b\nnot ok 3 c\nok 4 d # skip no SELinux\nok 5 e # in 3 parts\n"))
+	results, err := ParseTAP(strings.NewReader("1..7\nnot ok 1 a\n# text\nok 2 b\nnot ok 3 c\nok 4 d # skip no SELinux\nok 5 e # in 3 parts\nok 6 f\nnot ok 7 g\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []Result{{"a", Failed}, {"b", Passed}, {"c", Failed}, {"d", Skipped}, {"e # in 3 parts", Passed}}; !slices.Equal(results, want) {
+	if want := []Result{{"a", Failed}, {"b", Passed}, {"c", Failed}, {"d", Skipped}, {"e # in 3 parts", Passed}, {"f", Passed}, {"g", Failed}}; !slices.Equal(results, want) {
 		t.Errorf("%v, want %v", results, want)
 	}
 	var table bytes.Buffer
@@ -49,7 +49,7 @@ func TestJudge(t *testing.T) {
 	if len(wrong) != 2 || !strings.Contains(wrong[0], "b: passes") || !strings.Contains(wrong[1], "c: fails") {
 		t.Errorf("%q", wrong)
 	}
-	if want := "ran 5, passed 2, skipped 1; failed: ours 1, peer's 1, environment's 0"; !strings.Contains(table.String(), want) {
+	if want := "ran 7, passed 3, skipped 1; failed: ours 1, peer's 2, environment's 0"; !strings.Contains(table.String(), want) {
 		t.Errorf("%s, want %s", table.String(), want)
 	}
 	results, err = ParseGo(strings.NewReader("=== RUN   TestA\n    --- PASS: TestA/x (0.00s)\n--- FAIL: TestA (0.00s)\n--- SKIP: TestB (0.00s)\n--- PASS: TestC (1.00s)\n"))
