@@ -42,6 +42,9 @@ func TestAKernelThatLacksNfTablesIsRefused(t *testing.T) {
 				defer tab.close()
 				n := 0
 				tab.fault = func(err error) error {
+					if n == 0 && err != nil {
+						return err // before Linux 6.9 a table with an owner is refused
+					}
 					if n++; n >= c.from {
 						return c.err
 					}
