@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,7 +23,7 @@ const badVar = "NODEWRIGHT_BAD_PLUGIN"
 type bad struct {
 	*networktest.Plugin
 	rule string
-	down map[string]bool
+	down sync.Map // IDs of attachments
 }
 
 func (b *bad) Plan(ctx context.Context, a network.Attachment) ([]byte, error) {
@@ -46,15 +47,15 @@ func (b *bad) SetUp(ctx context.Context, a network.Attachment, netns string, sav
 }
 
 func (b *bad) TearDown(ctx context.Context, a network.Attachment, netns string, saved []byte, guard *os.File) error {
+	_, down := b.down.Swap(a.ID, true)
 	switch {
-	case b.rule == "TearDownIsIdempotent" && b.down[a.ID]:
+	case b.rule == "TearDownIsIdempotent" && down:
 		return errors.New("it is down already")
 	case b.rule == "TearDownWithoutNamespace" && netns == "":
 		return errors.New("there is no namespace")
 	case b.rule == "AnotherAgentTearsDown" && b.Given()[a.ID].IsValid():
 		return nil // and leaves it
 	}
-	b.down[a.ID] = true
 	return b.Plugin.TearDown(ctx, a, netns, saved, guard)
 }
 
@@ -70,7 +71,7 @@ func TestBadPluginsDoNotConform(t *testing.T) {
 	if rule := os.Getenv(badVar); rule != "" {
 		p := &networktest.Plugin{}
 		networktest.Conform(t, networktest.Subject{
-			New:   func(*testing.T) network.Plugin { return &bad{p, rule, map[string]bool{}} },
+			New:   func(*testing.T) network.Plugin { return &bad{Plugin: p, rule: rule} },
 			State: func(*testing.T) string { return fmt.Sprint(p.Given()) },
 			// They fail in any case, and are to do so soon.
 			Patience: 2 * time.Second,
