@@ -68,7 +68,7 @@ type Config struct {
 	FileLabel func(o *v1.SELinuxOptions) (label string, enabled bool)
 
 	// Dial connects to a driver by the path of its socket. ctx may end the attempt. It is called
-	// again after each loss of the connection. If Dial is nil, it is a unix socket.
+	// again after each loss of the connection. The default connects to a unix socket.
 	Dial func(ctx context.Context, path string) (net.Conn, error)
 
 	Log     *zap.Logger           // if nil, nothing is logged

@@ -44,7 +44,7 @@ type remote struct {
 // dial returns the plugin behind a socket without connecting to it. An error is about gRPC's
 // configuration.
 func dial(socket string, log *zap.Logger) (*remote, error) {
-	conn, err := pluginconn.Dial(socket, answers)
+	conn, err := pluginconn.Dial(socket, answers, grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(answers.Bytes)))
 	if err != nil {
 		return nil, err
 	}

@@ -98,8 +98,7 @@ func (m *Manager) stopped(pod *v1.Pod, container string) {
 	slots := m.slotsOf(pod)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	// limitDamaged computes the set of affected containers at its first call; the second call uses
-	// it.
+	// The first call computes the affected containers, which the second one uses.
 	m.limitDamaged(pod, slots)
 	b := m.damaged[pod.UID]
 	if b == nil {

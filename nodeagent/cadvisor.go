@@ -76,7 +76,7 @@ func (d *details) Details(ctx context.Context) (map[usagemetrics.Key]usagemetric
 	return out, err
 }
 
-// Groups implements usagemetrics.Groups. If the node's usage is not a usagemetrics.Groups, it
+// Groups implements usagemetrics.Groups. If the node's usage does not implement it, Groups
 // returns no cgroups.
 func (d *details) Groups() ([]stats.Detail, error) {
 	known, ok := d.usage.(usagemetrics.Groups)

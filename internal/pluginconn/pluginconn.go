@@ -1,5 +1,5 @@
-// Package pluginconn calls plugins of other people: gRPC servers behind unix sockets. It limits
-// what a plugin may send before that costs memory.
+// Package pluginconn connects to plugins: gRPC servers of other projects behind unix sockets. It
+// refuses answers that are too large before they are decoded.
 package pluginconn
 
 import (
@@ -28,9 +28,9 @@ const (
 	maxReconnect = 10 * time.Second
 )
 
-// Dial returns a connection to the plugin behind a socket. It does not wait for it: gRPC connects at
-// the first call, and again after a disconnect, but repeats no call, since only the caller knows
-// whether a call may be repeated. An error is about the options.
+// Dial returns a connection to the plugin behind a socket, without waiting for it: gRPC connects at
+// the first call, and again after a disconnect. It repeats no call, since only the caller knows
+// whether that is allowed. An error is about the options.
 func Dial(socket string, l Limits, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	// The scheme prevents gRPC from resolving the path, and the authority from sending the path as a
 	// host name, which some servers reject. The kubelet sends the same name.

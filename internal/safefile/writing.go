@@ -9,10 +9,10 @@ import (
 // cannot tell whether it is open.
 const writtenAfter = 100 * time.Millisecond
 
-// BeingWritten reports whether a process has the file open for writing. While f is open, writers
-// wait on Linux, so f is read in one consistent state. Where the kernel cannot tell, for example
-// for a file of another owner, age decides: the time since the last change of the content. A
-// negative age, of a clock that was set back, does not count.
+// BeingWritten reports whether a process has the file open for writing. If no process has, Linux
+// lets writers wait until f is closed, so that f is read in one consistent state. Where the kernel
+// cannot tell, for example for a file of another owner, age decides: the time since the last change
+// of the content. A negative age, of a clock that was set back, does not count.
 func BeingWritten(f *os.File, age time.Duration) bool {
 	if writing, known := hasWriter(f); known {
 		return writing
@@ -20,8 +20,8 @@ func BeingWritten(f *os.File, age time.Duration) bool {
 	return age >= 0 && age < writtenAfter
 }
 
-// Signature has the values of a file that change when the file is written or replaced. Two files
-// with equal signatures have the same content.
+// Signature has the values of a file that change when the file is written or replaced. Signatures
+// are compared with ==.
 type Signature struct {
 	size, mtime int64
 	// The times alone would miss an edit that keeps the size, within one clock tick of the file
