@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"go/ast"
 	"go/doc/comment"
+	"go/format"
 	"go/parser"
 	"go/token"
 	"io/fs"
@@ -420,7 +421,7 @@ func TestGeneratedDocuments(t *testing.T) {
 
 var packageClause = regexp.MustCompile(`(?m)^package (\w+)$`)
 
-// Programs in documents compile, and those with a block of output after them print it;
+// Programs in documents are formatted and compile, and those with a block of output after them print it;
 // manifests and configurations are valid. The programs are a module of their own with
 // nothing but this one and what it requires.
 func TestGuides(t *testing.T) {
@@ -437,6 +438,9 @@ func TestGuides(t *testing.T) {
 				if m == nil {
 					t.Errorf("%s: a block of Go without a package clause", p.path)
 					continue
+				}
+				if formatted, err := format.Source([]byte(b.text)); err == nil && string(formatted) != b.text {
+					t.Errorf("%s: the Go of package %s is not as gofmt writes it", p.path, m[1])
 				}
 				as := "guide.go"
 				if strings.HasSuffix(m[1], "_test") {
