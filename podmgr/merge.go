@@ -100,19 +100,10 @@ func (m *Manager) merge(source string, snap Snapshot) {
 	m.logProblems(before, snap.Problems)
 	if m.cfg.Refused != nil {
 		for _, r := range refused {
-			m.cfg.Refused(r.pod, r.why)
+			m.cfg.Refused(r.pod, fmt.Sprintf("pod from %s is not in effect: %s: %s", source, r.problem.Field, r.problem.Reason))
 		}
 	}
 }
-
-// refusal is a pod that is not in effect because another pod has its name or UID.
-type refusal struct {
-	pod *v1.Pod
-	why string
-}
-
-// maxRefusals limits the refusals of one snapshot that are reported.
-const maxRefusals = 100
 
 // mergeLocked is the part of merge that needs m.mu. It returns the previous problems and the new
 // refusals.
@@ -120,98 +111,18 @@ func (m *Manager) mergeLocked(source string, snap Snapshot) (before []Problem, r
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	st := m.sources[source]
-	ops := map[Op][]*v1.Pod{}
-	seen := make(map[types.UID]bool, len(snap.Pods))
-	names := make(map[types.NamespacedName]bool, len(snap.Pods))
 	// Waiting and refused pods are found anew with each snapshot.
 	st.waiting, st.refused = nil, nil
-	told := map[types.UID]bool{}
-	// refuse reports a pod once for as long as it is refused.
-	// Beyond maxRefusals of one snapshot it is silent for good.
-	refuse := func(p *v1.Pod, pr Problem) {
-		if told[p.UID] = true; !st.told[p.UID] && len(refused) < maxRefusals {
-			refused = append(refused, refusal{p, fmt.Sprintf("pod from %s is not in effect: %s: %s", source, pr.Field, pr.Reason)})
-		}
-	}
-	defer func() { st.told = told }()
-	for _, p := range snap.Pods {
-		// The source gave the very same object: nothing to compare.
-		same := st.given[p.UID] == p
-		name := types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
-		// If a snapshot has two pods with one name or UID, the first wins, as in the kubelet.
-		if names[name] || seen[p.UID] {
-			field := "metadata.name"
-			if !names[name] {
-				field = "metadata.uid"
-			}
-			st.refused = append(st.refused, Problem{
-				Source: source, Pod: inOneLine(p.Namespace + "/" + p.Name), Field: field, Reason: "already used by an earlier pod of the source",
-			})
-			refuse(p, st.refused[len(st.refused)-1])
-			continue
-		}
-		if same {
-			names[name], seen[p.UID] = true, true
-			continue
-		}
-		if pr, ok := m.clash(source, st, p); ok {
-			// The pod waits until the other source drops the pod with the name or UID.
-			refuse(p, pr)
-			st.waiting = append(st.waiting, p)
-			continue
-		}
-		names[name], seen[p.UID] = true, true
-		m.mergePod(source, st, p, ops)
-	}
-	var gone []types.UID
-	for uid := range st.pods {
-		if !seen[uid] {
-			gone = append(gone, uid)
-		}
-	}
-	// In a fixed order, since that of a map varies.
-	slices.Sort(gone)
-	for _, uid := range gone {
-		p := st.pods[uid]
-		delete(st.pods, uid)
-		delete(st.given, uid)
-		delete(st.first, uid)
-		// Before the additions: a name that is free again may be needed by one of them.
-		m.store.drop(p)
-		// Pods of kind Managed end with a deletion timestamp, which the source has not
-		// set.
-		if st.kind == Managed {
-			p = withDeletion(p)
-		}
-		ops[Remove] = append(ops[Remove], p)
-	}
-	// After the removals, since a new pod may have the name of a removed one.
-	for _, p := range st.pods {
-		if len(gone) == 0 {
-			break
-		}
-		if name := podmeta.FullName(p.Namespace, p.Name); m.store.byName[name] == nil && !podmeta.IsMirror(p) {
-			m.store.byName[name] = p
-		}
-	}
-	for _, uid := range slices.Sorted(maps.Keys(st.first)) {
-		p := st.pods[uid]
-		if field := frozen(st.first[uid], p); field != "" {
-			st.refused = append(st.refused, Problem{
-				Source: source, Pod: inOneLine(p.Namespace + "/" + p.Name), Field: field,
-				Reason: "changed under the same UID, so the change has no effect on running containers; give the changed pod another UID (podmeta.HashUID)",
-			})
-			refuse(p, st.refused[len(st.refused)-1])
-		}
-	}
+	ops := map[Op][]*v1.Pod{}
+	present, refused := m.mergePods(source, st, snap.Pods, ops)
+	m.removeMissing(st, present, ops)
+	refused = append(refused, st.frozenPods(source)...)
 	st.refused = bounded(source, st.refused)
+	refused = st.unreported(refused)
 	var configs []Object
 	// Objects of the first snapshot are no changes: no pod has used them yet.
 	if st.delivered {
-		was := st.snapshot
-		configs = union(changed("ConfigMap", was.ConfigMaps, snap.ConfigMaps), changed("Secret", was.Secrets, snap.Secrets))
-		configs = union(configs, union(changed(kindClaim, was.Claims, snap.Claims), changed(kindVolume, was.Volumes, snap.Volumes)))
-		configs = union(configs, changed("ResourceClaim", was.ResourceClaims, snap.ResourceClaims))
+		configs = changedObjects(st.snapshot, snap)
 	}
 	m.send(source, ops, !st.delivered, configs)
 	// st.pods has them; a second list would keep old versions in memory.
@@ -228,6 +139,113 @@ func (m *Manager) mergeLocked(source string, snap Snapshot) (before []Problem, r
 	return before, refused
 }
 
+// refusal is a pod that is not in effect as its source delivered it.
+type refusal struct {
+	pod     *v1.Pod
+	problem Problem
+}
+
+// maxRefusals limits the refusals of one snapshot that are reported.
+const maxRefusals = 100
+
+// unreported returns the refusals of pods that the last snapshot did not refuse, at most
+// maxRefusals of them. The others are never reported.
+func (st *sourceState) unreported(all []refusal) (out []refusal) {
+	told := map[types.UID]bool{}
+	for _, r := range all {
+		if told[r.pod.UID] = true; !st.told[r.pod.UID] && len(out) < maxRefusals {
+			out = append(out, r)
+		}
+	}
+	st.told = told
+	return out
+}
+
+// refuse adds a problem of a pod that only its own source can solve.
+func (st *sourceState) refuse(source string, p *v1.Pod, field, reason string) refusal {
+	pr := Problem{Source: source, Pod: inOneLine(p.Namespace + "/" + p.Name), Field: field, Reason: reason}
+	st.refused = append(st.refused, pr)
+	return refusal{p, pr}
+}
+
+// mergePods compares the pods of a snapshot with their last versions. It returns the UIDs of the
+// pods that are in effect, and the others. m.mu is held.
+func (m *Manager) mergePods(source string, st *sourceState, pods []*v1.Pod, ops map[Op][]*v1.Pod) (present map[types.UID]bool, refused []refusal) {
+	present = make(map[types.UID]bool, len(pods))
+	names := make(map[types.NamespacedName]bool, len(pods))
+	for _, p := range pods {
+		name := types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
+		// If a snapshot has two pods with one name or UID, the first wins, as in the kubelet.
+		if names[name] || present[p.UID] {
+			field := "metadata.name"
+			if !names[name] {
+				field = "metadata.uid"
+			}
+			refused = append(refused, st.refuse(source, p, field, "already used by an earlier pod of the source"))
+			continue
+		}
+		// If the source gave the very same object, there is nothing to compare.
+		if st.given[p.UID] != p {
+			// The pod waits until the other source drops the pod with the name or UID.
+			if pr, ok := m.clash(source, st, p); ok {
+				refused = append(refused, refusal{p, pr})
+				st.waiting = append(st.waiting, p)
+				continue
+			}
+			m.mergePod(source, st, p, ops)
+		}
+		names[name], present[p.UID] = true, true
+	}
+	return present, refused
+}
+
+// removeMissing removes the source's pods that are not present. m.mu is held.
+func (m *Manager) removeMissing(st *sourceState, present map[types.UID]bool, ops map[Op][]*v1.Pod) {
+	var gone []types.UID
+	for uid := range st.pods {
+		if !present[uid] {
+			gone = append(gone, uid)
+		}
+	}
+	if len(gone) == 0 {
+		return
+	}
+	// In a fixed order, since that of a map varies.
+	slices.Sort(gone)
+	for _, uid := range gone {
+		p := st.pods[uid]
+		delete(st.pods, uid)
+		delete(st.given, uid)
+		delete(st.first, uid)
+		m.store.drop(p)
+		// Pods of kind Managed end with a deletion timestamp, which the source has not
+		// set.
+		if st.kind == Managed {
+			p = withDeletion(p)
+		}
+		ops[Remove] = append(ops[Remove], p)
+	}
+	// A new pod may have the name of a removed one.
+	for _, p := range st.pods {
+		if name := podmeta.FullName(p.Namespace, p.Name); m.store.byName[name] == nil && !podmeta.IsMirror(p) {
+			m.store.byName[name] = p
+		}
+	}
+}
+
+// frozenPods returns the pods whose spec has changed under one UID in a field that does not change
+// in running containers.
+func (st *sourceState) frozenPods(source string) (refused []refusal) {
+	for _, uid := range slices.Sorted(maps.Keys(st.first)) {
+		p := st.pods[uid]
+		if field := frozen(st.first[uid], p); field != "" {
+			refused = append(refused, st.refuse(source, p, field,
+				"changed under the same UID, so the change has no effect on running containers; give the changed pod another UID (podmeta.HashUID)"))
+		}
+	}
+	return refused
+}
+
 // withDeletion returns a copy of a pod with a deletion timestamp. It is for a pod that its source
 // no longer names: such a pod ends like one whose deletion was requested.
 func withDeletion(p *v1.Pod) *v1.Pod {
@@ -242,6 +260,18 @@ func withDeletion(p *v1.Pod) *v1.Pod {
 		p.DeletionGracePeriodSeconds = p.Spec.TerminationGracePeriodSeconds
 	}
 	return p
+}
+
+// changedObjects returns the objects of a source, pods aside, that were added, removed or modified
+// between two of its snapshots.
+func changedObjects(was, now Snapshot) []Object {
+	return union(
+		changed("ConfigMap", was.ConfigMaps, now.ConfigMaps),
+		changed("Secret", was.Secrets, now.Secrets),
+		changed(kindClaim, was.Claims, now.Claims),
+		changed(kindVolume, was.Volumes, now.Volumes),
+		changed("ResourceClaim", was.ResourceClaims, now.ResourceClaims),
+	)
 }
 
 // changed returns the objects that were added, removed or modified between the lists old and now,

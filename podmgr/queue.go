@@ -139,9 +139,9 @@ func (e *entry) with(next *entry) *entry {
 	return &entry{rank: rank, turn: e.turn, seq: e.seq, source: next.source, pod: next.pod, configs: union(e.configs, next.configs)}
 }
 
-// union returns the objects of both lists, in order.
-func union(a, b []Object) []Object {
-	all := slices.Concat(a, b)
+// union returns the objects of all lists, sorted and each once.
+func union(lists ...[]Object) []Object {
+	all := slices.Concat(lists...)
 	slices.SortFunc(all, func(x, y Object) int {
 		return cmp.Or(cmp.Compare(x.Kind, y.Kind), cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name))
 	})
