@@ -3,6 +3,7 @@ package ocispec
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -42,60 +43,23 @@ func ResolveUser(sc *runtimeapi.LinuxContainerSecurityContext, image string, pas
 			name = strconv.FormatInt(sc.GetRunAsUser().GetValue(), 10)
 		}
 	}
-	var u User
-	login := name
-	if name != "" {
-		// A number is an ID and never a name: an image could hide a root user with ID 0 behind
-		// the name 1000.
-		id, err := number(name)
-		entry, found := find(passwd, 7, func(f []string) bool {
-			if err == nil {
-				uid, uerr := number(f[2])
-				return uerr == nil && uid == id
-			}
-			return f[0] == name
-		})
-		switch {
-		case isNumber(name) && err != nil:
-			return User{}, invalid(field, name, "must be from 0 to 2147483647")
-		case found:
-			uid, err1 := number(entry[2])
-			gid, err2 := number(entry[3])
-			if err1 != nil || err2 != nil {
-				return User{}, unable(field, name, "has an entry in /etc/passwd whose IDs are no numbers from 0 to 2147483647")
-			}
-			u.UID, u.GID, login = uid, gid, entry[0]
-		case err == nil:
-			u.UID = id
-		default:
-			return User{}, unable(field, name, "is not in the image's /etc/passwd")
-		}
-	} else {
-		login = "root"
+	u, login, err := user(field, name, passwd)
+	if err != nil {
+		return User{}, err
 	}
 	if g := sc.GetRunAsGroup(); g != nil {
-		gid, err := number(strconv.FormatInt(g.GetValue(), 10))
-		if err != nil {
-			return User{}, invalid(context+"run_as_group", g.GetValue(), "must be from 0 to 2147483647")
-		}
-		u.GID = gid
+		u.GID, err = requested(context+"run_as_group", g.GetValue())
 	} else if groupName != "" {
-		gid, err := number(groupName)
-		if !isNumber(groupName) {
-			if entry, found := find(group, 4, func(f []string) bool { return f[0] == groupName }); found {
-				gid, err = number(entry[2])
-			}
-		}
-		if err != nil {
-			return User{}, unable("the image's group", groupName, "is neither a number nor in the image's /etc/group")
-		}
-		u.GID = gid
+		u.GID, err = groupID(groupName, group)
+	}
+	if err != nil {
+		return User{}, err
 	}
 	groups := map[uint32]bool{u.GID: true}
 	for i, g := range sc.GetSupplementalGroups() {
-		gid, err := number(strconv.FormatInt(g, 10))
+		gid, err := requested(fmt.Sprintf("%ssupplemental_groups[%d]", context, i), g)
 		if err != nil {
-			return User{}, invalid(fmt.Sprintf("%ssupplemental_groups[%d]", context, i), g, "must be from 0 to 2147483647")
+			return User{}, err
 		}
 		groups[gid] = true
 	}
@@ -111,12 +75,67 @@ func ResolveUser(sc *runtimeapi.LinuxContainerSecurityContext, image string, pas
 	default:
 		return User{}, invalid(context+"supplemental_groups_policy", int32(p), "must be Merge or Strict")
 	}
-	for g := range groups {
-		u.Groups = append(u.Groups, g)
-	}
-	slices.Sort(u.Groups)
+	u.Groups = slices.Sorted(maps.Keys(groups))
 	return u, nil
 }
+
+// user returns the IDs of a user, who is given as a name, an ID or "", and the name by which
+// /etc/group may list him. field is what gave the user.
+func user(field, name string, passwd []byte) (u User, login string, err error) {
+	if name == "" {
+		return User{}, "root", nil
+	}
+	// A number is an ID and never a name: an image could hide a root user with ID 0 behind
+	// the name 1000.
+	id, notID := number(name)
+	if isNumber(name) && notID != nil {
+		return User{}, "", invalid(field, name, wantID)
+	}
+	entry, found := find(passwd, 7, func(f []string) bool {
+		if notID != nil {
+			return f[0] == name
+		}
+		uid, err := number(f[2])
+		return err == nil && uid == id
+	})
+	if !found {
+		if notID != nil {
+			return User{}, "", unable(field, name, "is not in the image's /etc/passwd")
+		}
+		return User{UID: id}, name, nil
+	}
+	uid, err1 := number(entry[2])
+	gid, err2 := number(entry[3])
+	if err1 != nil || err2 != nil {
+		return User{}, "", unable(field, name, "has an entry in /etc/passwd whose IDs are no numbers from 0 to 2147483647")
+	}
+	return User{UID: uid, GID: gid}, entry[0], nil
+}
+
+// requested returns the group ID in a field of the CRI request.
+func requested(field string, id int64) (uint32, error) {
+	gid, err := number(strconv.FormatInt(id, 10))
+	if err != nil {
+		return 0, invalid(field, id, wantID)
+	}
+	return gid, nil
+}
+
+// groupID returns the ID of the image's group, which is given as a name or an ID.
+func groupID(name string, group []byte) (uint32, error) {
+	gid, err := number(name)
+	if !isNumber(name) {
+		if entry, found := find(group, 4, func(f []string) bool { return f[0] == name }); found {
+			gid, err = number(entry[2])
+		}
+	}
+	if err != nil {
+		return 0, unable("the image's group", name, "is neither a number nor in the image's /etc/group")
+	}
+	return gid, nil
+}
+
+const wantID = "must be from 0 to 2147483647"
 
 // maxGroups is the maximum number of groups of a process (NGROUPS_MAX of limits.h).
 const maxGroups = 65536
