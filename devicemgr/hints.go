@@ -72,11 +72,7 @@ func (q question) hints(m numa.Machine) numa.Hints {
 	// The preference is compared with all installed devices, not only the free ones: on a busy
 	// machine a pod gets a hint that is not preferred.
 	fewest := all.Len()
-	type found struct {
-		nodes numa.NodeSet
-		free  int
-	}
-	var candidates []found
+	var candidates []numa.NodeSet
 	for _, nodes := range numa.Candidates(m) {
 		if all.Len() <= maxAllSubsets && !nodes.SubsetOf(with) {
 			continue
@@ -94,12 +90,12 @@ func (q question) hints(m numa.Machine) numa.Hints {
 		// Devices that the pod reuses must be within the set.
 		outside := slices.ContainsFunc(musts, func(near numa.NodeSet) bool { return near&nodes == 0 })
 		if sum.free >= q.n && !outside {
-			candidates = append(candidates, found{nodes, sum.free})
+			candidates = append(candidates, nodes)
 		}
 	}
 	// fewest is known only after the loop. Candidates, and therefore hints, have a fixed order.
-	for _, c := range candidates {
-		h.List = append(h.List, numa.Hint{Nodes: c.nodes, Preferred: c.nodes.Len() == fewest})
+	for _, nodes := range candidates {
+		h.List = append(h.List, numa.Hint{Nodes: nodes, Preferred: nodes.Len() == fewest})
 	}
 	return h
 }
