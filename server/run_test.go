@@ -41,20 +41,28 @@ func TestHTTP2CanBeTurnedOff(t *testing.T) {
 	}
 }
 
+// If one port cannot be opened, Run closes the listeners that it was given for the others.
 func TestPortInUse(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	var l [2]net.Listener
+	for i := range l {
+		var err error
+		if l[i], err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+			t.Fatal(err)
+		}
+		defer l[i].Close()
 	}
-	defer l.Close()
 	c := whole(t)
-	c.Port, c.HealthzPort = 0, l.Addr().(*net.TCPAddr).Port
+	c.Port, c.Address, c.ReadOnlyPort = 0, "127.0.0.1", l[0].Addr().(*net.TCPAddr).Port
+	c.Healthz = l[1]
 	s, err := server.New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "healthz port") {
-		t.Errorf("error %v, want one about the healthz port", err)
+	if err := s.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "read-only port") {
+		t.Errorf("error %v, want one about the read-only port", err)
+	}
+	if err := l[1].Close(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("the listener of the healthz port is not closed: %v", err)
 	}
 }
 

@@ -80,18 +80,44 @@ func (s *Server) Handler() http.Handler { return s.main }
 // and returns nil. If a port cannot be opened, or fails later, Run returns an error. It may be
 // called once.
 func (s *Server) Run(ctx context.Context) error {
-	// listening is an open port with its server.
-	type listening struct {
-		srv *httpbound.Server
-		l   net.Listener
+	ports, err := s.listen()
+	if err != nil {
+		return err
 	}
-	var ports []listening
-	// Run owns the configured listeners, so it closes them too.
-	closeAll := func() {
-		for _, d := range ports {
-			_ = d.l.Close()
-		}
+	// Buffered for all ports, so that no goroutine blocks.
+	failed := make(chan error, len(ports))
+	// Each port has a goroutine; at its end, Run waits for all of them.
+	var serving sync.WaitGroup
+	for _, p := range ports {
+		serving.Go(func() {
+			// ErrServerClosed follows Shutdown and is not a failure.
+			if err := p.srv.Serve(p.l); !errors.Is(err, http.ErrServerClosed) {
+				failed <- err
+			}
+		})
 	}
+	select {
+	case <-ctx.Done():
+	// If one port fails, all end, and the program decides what to do.
+	case err = <-failed:
+		err = fmt.Errorf("server: %w", err)
+	}
+	// ctx may have ended, so the grace period has a context of its own.
+	s.shutdown(context.WithoutCancel(ctx), ports)
+	serving.Wait()
+	return err
+}
+
+// port is an open port with its server.
+type port struct {
+	srv *httpbound.Server
+	l   net.Listener
+}
+
+// listen opens all ports, or none: a node that answers on some ports only would be worse.
+func (s *Server) listen() ([]port, error) {
+	var ports []port
+	var errs []error
 	for _, d := range []struct {
 		name    string
 		given   net.Listener
@@ -104,53 +130,38 @@ func (s *Server) Run(ctx context.Context) error {
 		{"read-only", s.cfg.ReadOnly, s.cfg.Address, s.cfg.ReadOnlyPort, s.basic, nil},
 		{"healthz", s.cfg.Healthz, s.cfg.HealthzAddress, s.cfg.HealthzPort, s.health, nil},
 	} {
-		// If a port cannot be opened, Run ends before any other port serves: a node that answers
-		// on some ports only would be worse.
 		l := d.given
 		if l == nil {
 			if d.port == 0 {
 				continue
 			}
 			var err error
-			l, err = net.Listen("tcp", net.JoinHostPort(d.address, strconv.Itoa(d.port)))
-			if err != nil {
-				closeAll()
-				return fmt.Errorf("server: %s port: %w", d.name, err)
+			if l, err = net.Listen("tcp", net.JoinHostPort(d.address, strconv.Itoa(d.port))); err != nil {
+				errs = append(errs, fmt.Errorf("server: %s port: %w", d.name, err))
+				continue
 			}
 		}
-		// Formatted only if the level is enabled.
-		if s.cfg.Log.Core().Enabled(zap.InfoLevel) {
-			s.cfg.Log.Info("listening", zap.String("server", d.name), zap.Stringer("address", l.Addr()))
+		s.cfg.Log.Info("listening", zap.String("server", d.name), zap.Stringer("address", l.Addr()))
+		ports = append(ports, port{s.httpServer(d.handler, d.tls), l})
+	}
+	if len(errs) > 0 {
+		for _, p := range ports {
+			_ = p.l.Close()
 		}
-		ports = append(ports, listening{s.httpServer(d.handler, d.tls), l})
+		return nil, errors.Join(errs...)
 	}
-	// Buffered for all ports, so that no goroutine blocks.
-	failed := make(chan error, len(ports))
-	// Each port has a goroutine; at its end, Run waits for all of them.
-	var serving sync.WaitGroup
-	for _, d := range ports {
-		serving.Go(func() {
-			// ErrServerClosed follows Shutdown and is not a failure.
-			if err := d.srv.Serve(d.l); !errors.Is(err, http.ErrServerClosed) {
-				failed <- err
-			}
-		})
-	}
-	var err error
-	select {
-	case <-ctx.Done():
-	// If one port fails, all end, and the program decides what to do.
-	case err = <-failed:
-		err = fmt.Errorf("server: %w", err)
-	}
-	// In this order: no more requests are accepted, running requests complete, streams are ended,
-	// everything else is cut off. ctx has ended, so the grace period begins now.
-	graced, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+	return ports, nil
+}
+
+// shutdown ends the servers in this order: no more requests are accepted, running requests
+// complete, streams are ended, everything else is cut off when the grace period is over.
+func (s *Server) shutdown(ctx context.Context, ports []port) {
+	graced, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
 	var down sync.WaitGroup
-	for _, d := range ports {
+	for _, p := range ports {
 		// All ports in parallel, since they share the grace period.
-		down.Go(func() { _ = d.srv.Shutdown(graced) })
+		down.Go(func() { _ = p.srv.Shutdown(graced) })
 	}
 	// Requests end by themselves, within their deadlines; streams would not.
 	for _, p := range s.plain {
@@ -160,12 +171,9 @@ func (s *Server) Run(ctx context.Context) error {
 	s.end()
 	s.streams.wait(graced)
 	down.Wait()
-	for _, d := range ports {
-		// Cuts off requests that have not ended.
-		_ = d.srv.Close()
+	for _, p := range ports {
+		_ = p.srv.Close()
 	}
-	serving.Wait()
-	return err
 }
 
 // hosts limits the connections of all hosts together, as a multiple of the limit for one host.
