@@ -98,20 +98,13 @@ func runAgent(ctx context.Context, std stdio, f *runFlags, program string) error
 	if err := nodeagent.RaiseLimits(conf); err != nil {
 		log.Warn("failed to change limits of the process", zap.Error(err))
 	}
-	bandwidth, _ := f.pullBytes() // validated
-	hooks, err := f.hooks(log)
-	if err != nil {
-		return err
-	}
 	o := nodeOptions(f, conf)
 	o.Parts = append(o.Parts, devices...)
-	local, bundles := runtime.InProcessConfig{
-		Network: f.network, Bridge: bridge.Config{Reach: f.reach, Reserved: f.apiPort(), ListenOnHostPorts: rootless.Inside()},
-		PreloadDir: f.preload, HostsDir: f.registryHosts, PullBytesPerSecond: bandwidth, Hooks: hooks,
-	}, nodebundle.Config{}
-	if rootless.Inside() {
-		local.StreamsSocket = filepath.Join(conf.RootDir, "streams.sock") // nobody else sees /run of the namespaces
+	local := f.ownRuntime(conf.RootDir)
+	if local.Hooks, err = f.hooks(log); err != nil {
+		return err
 	}
+	var bundles nodebundle.Config
 	if f.signaturePolicy != "" {
 		policy, err := signature.Load(f.signaturePolicy, log.Named("signature"))
 		if err != nil {
@@ -141,24 +134,42 @@ func runAgent(ctx context.Context, std stdio, f *runFlags, program string) error
 	if f.signaturePolicy != "" && !own {
 		log.Warn("signature policy has no effect on images, since another container runtime pulls them", zap.String("--signature-policy", f.signaturePolicy))
 	}
-	beside, end := context.WithCancel(ctx)
+	running, end := context.WithCancel(ctx)
 	defer end()
-	go func() {
-		select {
-		case <-n.Up():
-			log.Info("agent runs", zap.String("version", versionString()), zap.String("socket", o.Socket))
-		case <-beside.Done():
-			return
-		}
-		select {
-		case <-n.Settled(): // all sources have delivered their pods
-		case <-time.After(settlePatience):
-		case <-beside.Done():
-			return
-		}
-		printStart(beside, std, o.Socket, program)
-	}()
+	go announce(running, n, log, std, o.Socket, program)
 	return n.Run(ctx)
+}
+
+// ownRuntime returns the configuration of the agent's own runtime, without hooks and signatures.
+// Call validate first.
+func (f *runFlags) ownRuntime(rootDir string) runtime.InProcessConfig {
+	bandwidth, _ := f.pullBytes()
+	c := runtime.InProcessConfig{
+		Network: f.network, Bridge: bridge.Config{Reach: f.reach, Reserved: f.apiPort(), ListenOnHostPorts: rootless.Inside()},
+		PreloadDir: f.preload, HostsDir: f.registryHosts, PullBytesPerSecond: bandwidth,
+	}
+	if rootless.Inside() {
+		c.StreamsSocket = filepath.Join(rootDir, "streams.sock") // nobody else sees /run of the namespaces
+	}
+	return c
+}
+
+// announce logs that the agent runs. On a terminal it also prints the agent's state, once all
+// sources have delivered their pods, or after settlePatience.
+func announce(ctx context.Context, n *nodeagent.Node, log *zap.Logger, std stdio, socket, program string) {
+	select {
+	case <-n.Up():
+		log.Info("agent runs", zap.String("version", versionString()), zap.String("socket", socket))
+	case <-ctx.Done():
+		return
+	}
+	select {
+	case <-n.Settled():
+	case <-time.After(settlePatience):
+	case <-ctx.Done():
+		return
+	}
+	printStart(ctx, std, socket, program)
 }
 
 // settlePatience limits the wait for the sources of pods, such as an API server, before the agent
