@@ -94,14 +94,19 @@ func (a *Agent) buildBlocks() error {
 		note(err)
 	}
 	a.runtime, err = podruntime.New(podruntime.Config{
-		Runtime: recordedRuntime{a, reader.Noting(c.Runtime)}, Images: recordedImages{a, hooks.Images{Guard: a.guard, Hooks: a.hooks, Images: a.images}}, PodLogsDir: c.Paths.PodLogs, ContainerLogsDir: c.Paths.ContainerLogs, Events: a.events.AlsoOfNode(podspec.ReasonMissingClusterDNS),
-		Lifecycle: hooks.Lifecycle{Guard: a.guard, Hooks: a.hooks}, Resizer: c.Runtime, SubPaths: subPaths, Cgroups: c.Cgroups, KeepDead: a.hooks.KeepDead(a.guard), Reap: reaper(c.Runtime),
-		Decide: a.deciding(), Backoff: c.Pods.CrashBackoff, HTTPHook: c.Probes.HTTPHook, Memory: store("crashloops", "podruntime"),
+		Runtime: recordedRuntime{a, reader.Noting(c.Runtime)}, Resizer: c.Runtime, Reap: reaper(c.Runtime),
+		Images:     recordedImages{a, hooks.Images{Guard: a.guard, Hooks: a.hooks, Images: a.images}},
+		PodLogsDir: c.Paths.PodLogs, ContainerLogsDir: c.Paths.ContainerLogs,
+		Events:    a.events.AlsoOfNode(podspec.ReasonMissingClusterDNS),
+		Lifecycle: hooks.Lifecycle{Guard: a.guard, Hooks: a.hooks}, KeepDead: a.hooks.KeepDead(a.guard),
+		SubPaths: subPaths, Cgroups: c.Cgroups, Decide: a.deciding(), Backoff: c.Pods.CrashBackoff,
+		HTTPHook: c.Probes.HTTPHook, Memory: store("crashloops", "podruntime"),
 		Log: log("podruntime"), Metrics: c.Metrics,
 	})
 	note(err)
 	a.workers, err = podworker.New(podworker.Config{
-		Syncer: recordedSyncer{syncer{a}}, Idle: func(uid types.UID) bool { return a.pleg.View(uid).Stopped() }, Finished: a.ended, Resync: c.Pods.SyncFrequency, FirstSyncs: c.Pods.StartsInFlight,
+		Syncer: recordedSyncer{syncer{a}}, Idle: func(uid types.UID) bool { return a.pleg.View(uid).Stopped() }, Finished: a.ended,
+		Resync: c.Pods.SyncFrequency, FirstSyncs: c.Pods.StartsInFlight,
 		Log: log("podworker"), Metrics: c.Metrics,
 	})
 	note(err)
@@ -132,10 +137,9 @@ func (a *Agent) buildBlocks() error {
 	a.admission = &admit.Admission{
 		Node: a.node, Hooks: a.hooks, Guard: a.guard, Book: a.book, Pods: a.pods, Workers: a.workers, Phase: a.statuses.Phase,
 	}
-	if c.Metrics == nil {
-		return nil
-	}
-	return promshare.Register(c.Metrics, metrics.Pods{Active: func() []*v1.Pod { return a.admission.Active("") }, Desired: a.pods.Pods, Workers: a.workers.List, Work: a.Work})
+	return promshare.Register(c.Metrics, metrics.Pods{
+		Active: func() []*v1.Pod { return a.admission.Active("") }, Desired: a.pods.Pods, Workers: a.workers.List, Work: a.Work,
+	})
 }
 
 // mayRun reports whether containers of a rejected pod may be running. A pod without a worker

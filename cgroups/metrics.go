@@ -1,7 +1,6 @@
 package cgroups
 
 import (
-	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -32,14 +31,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		lowSum:  gauge("kubelet_memory_qos_node_memory_low_bytes", "Memory that Burstable pods request, protected."),
 		stuck:   gauge("nodewright_cgroups_stuck_calls", "Calls of the kernel or systemd that did not return in time and still run."),
 	}
-	if reg == nil {
-		return m, nil
-	}
-	var errs []error
-	for _, c := range []prometheus.Collector{m.duration, m.version, m.nodeMin, m.lowSum, m.stuck} {
-		errs = append(errs, promshare.Register(reg, c))
-	}
-	return m, errors.Join(errs...)
+	return m, promshare.Register(reg, m.duration, m.version, m.nodeMin, m.lowSum, m.stuck)
 }
 
 // took observes the duration of an operation, successful or not.

@@ -1,7 +1,6 @@
 package cri
 
 import (
-	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -33,10 +32,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Buckets: prometheus.ExponentialBuckets(.005, 2.5, 14),
 		}, label),
 	}
-	if reg == nil {
-		return m, nil
-	}
-	return m, errors.Join(promshare.Register(reg, m.calls), promshare.Register(reg, m.errors), promshare.Register(reg, m.duration))
+	return m, promshare.Register(reg, m.calls, m.errors, m.duration)
 }
 
 // observe counts the end of a call. The duration of a failed call is observed, too, so

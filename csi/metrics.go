@@ -19,9 +19,6 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		Name: "csi_operations_seconds", Help: "Duration of calls to CSI drivers.",
 		Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600}, // the kubelet's
 	}, []string{"driver_name", "method_name", "grpc_status_code", "migrated"})}
-	if reg == nil {
-		return m, nil
-	}
 	return m, promshare.Register(reg, m.calls)
 }
 

@@ -1,8 +1,6 @@
 package devicemgr
 
 import (
-	"errors"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nodewright/nodewright/internal/promshare"
@@ -31,8 +29,5 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Name: "nodewright_device_records_damaged_total", Help: "Damaged device records of pods.",
 		}),
 	}
-	if reg == nil {
-		return m, nil
-	}
-	return m, errors.Join(promshare.Register(reg, m.registrations), promshare.Register(reg, m.allocate), promshare.Register(reg, m.damaged))
+	return m, promshare.Register(reg, m.registrations, m.allocate, m.damaged)
 }

@@ -1,8 +1,6 @@
 package devicemgr
 
 import (
-	"errors"
-
 	"github.com/prometheus/client_golang/prometheus"
 	api "k8s.io/kubelet/pkg/apis/podresources/v1"
 	"k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
@@ -22,12 +20,10 @@ type podResourcesMetrics struct {
 type counts struct{ total, calls, errors prometheus.Counter }
 
 func newPodResourcesMetrics(reg prometheus.Registerer) (*podResourcesMetrics, error) {
-	var errs []error
+	var all []prometheus.Collector
 	counter := func(name, help string) *prometheus.CounterVec {
 		v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"server_api_version"})
-		if reg != nil {
-			errs = append(errs, promshare.Register(reg, v))
-		}
+		all = append(all, v)
 		return v
 	}
 	total := counter("kubelet_pod_resources_endpoint_requests_total", "Calls of the pod resources endpoint.")
@@ -40,7 +36,7 @@ func newPodResourcesMetrics(reg prometheus.Registerer) (*podResourcesMetrics, er
 	}
 	list := method("list")
 	m := &podResourcesMetrics{list: list("v1"), oldest: func() counts { return list("v1alpha1") }, get: method("get")("v1"), allocatable: method("get_allocatable")("v1")}
-	return m, errors.Join(errs...)
+	return m, promshare.Register(reg, all...)
 }
 
 func (m *podResourcesMetrics) of(method string) counts {

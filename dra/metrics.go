@@ -1,7 +1,6 @@
 package dra
 
 import (
-	"errors"
 	"strconv"
 	"time"
 
@@ -40,10 +39,7 @@ func newMetrics(reg prometheus.Registerer, inUse func() map[string]int) (*metric
 			Name: "nodewright_dra_records_damaged_total", Help: "Damaged records of claims.",
 		}),
 	}
-	if reg == nil {
-		return m, nil
-	}
-	return m, errors.Join(promshare.Register(reg, m.operations), promshare.Register(reg, m.calls), promshare.Register(reg, m.damaged), promshare.Register(reg, gauge(inUse)))
+	return m, promshare.Register(reg, m.operations, m.calls, m.damaged, gauge(inUse))
 }
 
 // operation records the end of a Prepare or an Unprepare that had something to do.

@@ -1,7 +1,6 @@
 package eviction
 
 import (
-	"errors"
 	"strings"
 	"time"
 
@@ -48,14 +47,7 @@ func newMetrics(cfg *Config) (*metrics, error) {
 		m.evictions.WithLabelValues(l)
 		m.failures.WithLabelValues(l)
 	}
-	if reg == nil {
-		return m, nil
-	}
-	var errs []error
-	for _, c := range []prometheus.Collector{m.evictions, m.failures, m.ages, m.pressures} {
-		errs = append(errs, promshare.Register(reg, c))
-	}
-	return m, errors.Join(errs...)
+	return m, promshare.Register(reg, m.evictions, m.failures, m.ages, m.pressures)
 }
 
 // label returns memory, disk or pid.

@@ -1,8 +1,6 @@
 package gc
 
 import (
-	"errors"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nodewright/nodewright/internal/promshare"
@@ -31,10 +29,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Name: "nodewright_image_bytes", Help: "Total size of images in the last pass, by verdict.",
 		}, []string{"verdict"}),
 	}
-	if reg == nil {
-		return m, nil
-	}
-	return m, errors.Join(promshare.Register(reg, m.collected), promshare.Register(reg, m.bytes))
+	return m, promshare.Register(reg, m.collected, m.bytes)
 }
 
 // show sets the gauge from a pass. It sets every verdict, so that none keeps the number of an

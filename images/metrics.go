@@ -1,8 +1,6 @@
 package images
 
 import (
-	"errors"
-
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 
@@ -39,11 +37,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Name: "kubelet_imagemanager_ondisk_pulledrecords", Help: "Records of pulled images.",
 		}),
 	}
-	if reg == nil {
-		return m, nil
-	}
-	return m, errors.Join(promshare.Register(reg, m.ensure), promshare.Register(reg, m.pulls),
-		promshare.Register(reg, m.checks), promshare.Register(reg, m.intents), promshare.Register(reg, m.records))
+	return m, promshare.Register(reg, m.ensure, m.pulls, m.checks, m.intents, m.records)
 }
 
 // sizes has the kubelet's size labels, with their minimum in bytes.

@@ -1,7 +1,6 @@
 package images
 
 import (
-	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -29,15 +28,15 @@ func newPluginMetrics(reg prometheus.Registerer, hash string) (*pluginMetrics, e
 			Name: "kubelet_credential_provider_plugin_duration", Help: "Duration of runs of credential provider plugins, in seconds.", Buckets: prometheus.DefBuckets,
 		}, []string{"plugin_name"}),
 	}
-	errs := []error{promshare.Register(reg, m.errors), promshare.Register(reg, m.duration)}
+	all := []prometheus.Collector{m.errors, m.duration}
 	if hash != "" {
 		info := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "kubelet_credential_provider_config_info", Help: "1, with a hash of the configuration of credential providers.",
 		}, []string{"hash"})
 		info.WithLabelValues(hash).Set(1)
-		errs = append(errs, promshare.Register(reg, info))
+		all = append(all, info)
 	}
-	return m, errors.Join(errs...)
+	return m, promshare.Register(reg, all...)
 }
 
 // ran counts one run of a plugin.

@@ -1,7 +1,6 @@
 package kubeapi
 
 import (
-	"errors"
 	"math"
 	"time"
 
@@ -28,9 +27,6 @@ func newCertificateMetrics(reg prometheus.Registerer, p CertificatePurpose, ttl 
 		})
 	}
 	m.errors = prometheus.NewCounter(prometheus.CounterOpts{Name: failures, Help: "Failed requests for a certificate."})
-	if reg == nil {
-		return m, nil
-	}
 	left := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "kubelet_certificate_manager_" + name + "_ttl_seconds",
 		Help: "Remaining lifetime of the certificate; +Inf if there is none, negative if it has expired.",
@@ -40,11 +36,11 @@ func newCertificateMetrics(reg prometheus.Registerer, p CertificatePurpose, ttl 
 		}
 		return math.Inf(1)
 	})
-	errs := []error{promshare.Register(reg, left), promshare.Register(reg, m.errors)}
+	all := []prometheus.Collector{left, m.errors}
 	if m.age != nil {
-		errs = append(errs, promshare.Register(reg, m.age))
+		all = append(all, m.age)
 	}
-	return m, errors.Join(errs...)
+	return m, promshare.Register(reg, all...)
 }
 
 func (m *certificateMetrics) failed() { m.errors.Inc() }

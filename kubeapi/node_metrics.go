@@ -1,7 +1,6 @@
 package kubeapi
 
 import (
-	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,16 +23,9 @@ func newMetrics(reg prometheus.Registerer, name string) (*metrics, error) {
 		postRegistration: gauge("post_registration_", "From the registration of the node to its being ready."),
 		total:            gauge("", "From the start of the machine to the node being ready, if the agent made it."),
 	}
-	if reg == nil {
-		return m, nil
-	}
 	named := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubelet_node_name", Help: "The node's name; always 1."}, []string{"node"})
 	named.WithLabelValues(name).Set(1)
-	var errs []error
-	for _, c := range []prometheus.Collector{m.preAgent, m.preRegistration, m.registration, m.postRegistration, m.total, named} {
-		errs = append(errs, promshare.Register(reg, c))
-	}
-	return m, errors.Join(errs...)
+	return m, promshare.Register(reg, m.preAgent, m.preRegistration, m.registration, m.postRegistration, m.total, named)
 }
 
 // ready sets all metrics of the start once, if this agent created the Node.

@@ -124,10 +124,8 @@ func (m *maker) make(ctx context.Context) (*InProcess, error) {
 	if err != nil {
 		return nil, err
 	}
-	if m.Metrics != nil {
-		if err := promshare.Register(m.Metrics, r.runtime.refusals); err != nil {
-			return nil, err
-		}
+	if err := promshare.Register(m.Metrics, r.runtime.refusals); err != nil {
+		return nil, err
 	}
 	r.service, err = NewStreaming(StreamingConfig{
 		Socket: cmp.Or(m.StreamsSocket, filepath.Join(names.stateDir, streamsSocket)), Runtime: r.runtime, Streams: r.Streams(), Log: m.Log.Named("streams"),

@@ -3,7 +3,6 @@ package nodeagent
 import (
 	"cmp"
 	"context"
-	"errors"
 
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
@@ -54,7 +53,7 @@ func (n *Node) begin(ctx context.Context) (err error) {
 	if o.Metrics != nil {
 		// A separate step: a nil *Registry in the interface would not be nil.
 		b.Metrics = o.Metrics
-		if err := errors.Join(promshare.Register(o.Metrics, buildInfo(b.Version)), promshare.Register(o.Metrics, gateMetrics(b.Config)), promshare.Register(o.Metrics, hangingReads())); err != nil {
+		if err := promshare.Register(o.Metrics, buildInfo(b.Version), gateMetrics(b.Config), hangingReads()); err != nil {
 			return err
 		}
 	}

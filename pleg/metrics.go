@@ -1,8 +1,6 @@
 package pleg
 
 import (
-	"errors"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nodewright/nodewright/cri/observed"
@@ -81,14 +79,5 @@ func newMetrics(reg prometheus.Registerer, manager *Manager) (*metrics, error) {
 		streams:      counter("kubelet_evented_pleg_connection_success_count", "Event streams opened."),
 		streamErrors: counter("kubelet_evented_pleg_connection_error_count", "Event streams that ended."),
 	}
-	if reg == nil {
-		return m, nil
-	}
-	var errs []error
-	for _, c := range []prometheus.Collector{
-		m.duration, m.interval, m.pod, m.latency, m.lastSeen, m.streams, m.streamErrors, running{manager},
-	} {
-		errs = append(errs, promshare.Register(reg, c))
-	}
-	return m, errors.Join(errs...)
+	return m, promshare.Register(reg, m.duration, m.interval, m.pod, m.latency, m.lastSeen, m.streams, m.streamErrors, running{manager})
 }

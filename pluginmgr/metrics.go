@@ -13,9 +13,6 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "plugin_manager_total_plugins", Help: "Plugins that are there (desired) and registered (actual).",
 	}, []string{"socket_path", "state"})}
-	if reg == nil {
-		return m, nil
-	}
 	return m, promshare.Register(reg, m.total)
 }
 

@@ -3,7 +3,6 @@ package podmgr
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/nodewright/nodewright/internal/promshare"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -17,15 +16,6 @@ var (
 
 // collector exports the metrics of a Manager.
 type collector struct{ m *Manager }
-
-// registerMetrics registers the metrics unless reg is nil. It returns an error if another metric
-// has the same name.
-func registerMetrics(reg prometheus.Registerer, m *Manager) error {
-	if reg == nil {
-		return nil
-	}
-	return promshare.Register(reg, collector{m})
-}
 
 // Describe implements prometheus.Collector.
 func (collector) Describe(ch chan<- *prometheus.Desc) {

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/internal/promshare"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -207,7 +208,7 @@ func New(cfg Config) (*Manager, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("podmgr: %w", err)
 	}
-	if err := registerMetrics(cfg.Metrics, m); err != nil {
+	if err := promshare.Register(cfg.Metrics, collector{m}); err != nil {
 		return nil, fmt.Errorf("podmgr: %w", err)
 	}
 	return m, nil

@@ -1,8 +1,6 @@
 package podruntime
 
 import (
-	"errors"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nodewright/nodewright/internal/promshare"
@@ -63,15 +61,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		hookFallbacks:  counter("kubelet_lifecycle_handler_http_fallbacks_total", "HTTPS hooks that were repeated over HTTP."),
 		sleepsCut:      counter("kubelet_sleep_action_terminated_early_total", "Sleep hooks that were cut short."),
 	}
-	// They count for nobody then.
-	if reg == nil {
-		return m, nil
-	}
-	var errs []error
-	for _, c := range append(all, m.sandbox, m.resizes) {
-		errs = append(errs, promshare.Register(reg, c))
-	}
-	return m, errors.Join(errs...)
+	return m, promshare.Register(reg, append(all, m.sandbox, m.resizes)...)
 }
 
 // startsPod counts a sandbox that is about to be made, and failsPod a sandbox that could not be

@@ -57,7 +57,11 @@ type syncing struct {
 // until the next step depends on time or on an event. Errors are in the result. An error does
 // not keep independent actions from being executed.
 func (m *Manager) Sync(ctx context.Context, req Request) Result {
-	s := &syncing{m: m, req: req, pod: req.Spec.Pod, in: req.Spec, prefetched: map[string]*imageFuture{}, imageErrs: map[string]error{}, alive: map[string]bool{}, tried: map[string]bool{}, held: map[string]error{}}
+	s := &syncing{
+		m: m, req: req, pod: req.Spec.Pod, in: req.Spec,
+		prefetched: map[string]*imageFuture{}, imageErrs: map[string]error{},
+		alive: map[string]bool{}, tried: map[string]bool{}, held: map[string]error{},
+	}
 	s.obs = copyPod(req.Observed, s.pod)
 	m.runs.change(s.pod.UID, func(p *podRuns) {
 		p.begin(s.in.Life)

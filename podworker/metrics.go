@@ -1,7 +1,6 @@
 package podworker
 
 import (
-	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -31,10 +30,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Buckets: prometheus.ExponentialBuckets(1, 2, 5),
 		}),
 	}
-	if reg == nil {
-		return m, nil
-	}
-	return m, errors.Join(promshare.Register(reg, m.duration), promshare.Register(reg, m.start), promshare.Register(reg, m.containers))
+	return m, promshare.Register(reg, m.duration, m.start, m.containers)
 }
 
 // took records the duration of a call.

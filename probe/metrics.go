@@ -1,7 +1,6 @@
 package probe
 
 import (
-	"errors"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -40,14 +39,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Buckets: []float64{.001, .005, .01, .05, .1, .5, 1, 5, 10, 60},
 		}),
 	}
-	if reg == nil {
-		return m, nil
-	}
-	var errs []error
-	for _, c := range []prometheus.Collector{m.total, m.duration, m.late} {
-		errs = append(errs, promshare.Register(reg, c))
-	}
-	return m, errors.Join(errs...)
+	return m, promshare.Register(reg, m.total, m.duration, m.late)
 }
 
 // series has the metrics of one probe.

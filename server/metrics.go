@@ -1,7 +1,6 @@
 package server
 
 import (
-	"errors"
 	"net/http"
 	"strconv"
 	"strings"
@@ -48,15 +47,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	}
 	// Constant while the process runs.
 	m.provider.WithLabelValues("cri").Set(1) // the kubelet's other value is cadvisor
-	if reg == nil {
-		return m, nil
-	}
-	var errs []error
-	// All are tried, so that the error names each metric that clashes.
-	for _, c := range []prometheus.Collector{m.requests, m.duration, m.inflight, m.webSockets, m.provider} {
-		errs = append(errs, promshare.Register(reg, c))
-	}
-	return m, errors.Join(errs...)
+	return m, promshare.Register(reg, m.requests, m.duration, m.inflight, m.webSockets, m.provider)
 }
 
 // observe counts a request. The caller calls the returned function when the request ends.

@@ -1,7 +1,6 @@
 package statusmgr
 
 import (
-	"errors"
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -26,10 +25,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Buckets: []float64{.01, .05, .1, .5, 1, 5, 10, 20, 30, 45, 60},
 		}),
 	}
-	if reg == nil {
-		return m, nil
-	}
-	return m, errors.Join(promshare.Register(reg, m.terminated), promshare.Register(reg, m.sync))
+	return m, promshare.Register(reg, m.terminated, m.sync)
 }
 
 // exitLabel returns the label of an exit code. It limits the number of label values: a process has

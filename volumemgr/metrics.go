@@ -1,7 +1,6 @@
 package volumemgr
 
 import (
-	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -52,16 +51,8 @@ func newMetrics(reg prometheus.Registerer, m *Manager) (*metrics, error) {
 		orphans:           gauge("kubelet_orphan_pod_cleaned_volumes", "Orphaned pods in the last sweep."),
 		orphanErrors:      gauge("kubelet_orphan_pod_cleaned_volumes_errors", "Orphaned pods that the last sweep could not remove."),
 	}
-	if reg == nil {
-		return met, nil
-	}
-	var errs []error
-	for _, c := range []prometheus.Collector{
-		met, met.duration, met.total, met.measuring, met.reconstructed, met.reconstructErrors, met.orphans, met.orphanErrors,
-	} {
-		errs = append(errs, promshare.Register(reg, c))
-	}
-	return met, errors.Join(errs...)
+	return met, promshare.Register(reg, met, met.duration, met.total, met.measuring,
+		met.reconstructed, met.reconstructErrors, met.orphans, met.orphanErrors)
 }
 
 // operation counts an operation that has ended. The label migrated, for in-tree

@@ -1,8 +1,6 @@
 package lifecycle
 
 import (
-	"errors"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nodewright/nodewright/internal/promshare"
@@ -29,8 +27,5 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Name: "kubelet_first_network_pod_start_sli_duration_seconds", Help: "The value of kubelet_pod_start_sli_duration_seconds for the first pod with a network of its own.",
 		}),
 	}
-	if reg == nil {
-		return m, nil
-	}
-	return m, errors.Join(promshare.Register(reg, m.duration), promshare.Register(reg, m.total), promshare.Register(reg, m.sli), promshare.Register(reg, m.network))
+	return m, promshare.Register(reg, m.duration, m.total, m.sli, m.network)
 }

@@ -106,10 +106,8 @@ func NewPreemption(cfg PreemptionConfig) (*Preemption, error) {
 		Name: "kubelet_preemptions",
 		Help: "Pods that ended for a critical pod, by the first resource that it lacked.",
 	}, []string{"preemption_signal"})
-	if cfg.Metrics != nil {
-		if err := promshare.Register(cfg.Metrics, p.count); err != nil {
-			return nil, fmt.Errorf("preemption: %w", err)
-		}
+	if err := promshare.Register(cfg.Metrics, p.count); err != nil {
+		return nil, fmt.Errorf("preemption: %w", err)
 	}
 	return p, nil
 }

@@ -162,13 +162,8 @@ func (p *Stats) Join(h part.Host) error {
 		return errors.New("stats: the part belongs to another agent already")
 	}
 	p.host = h
-	if p.cfg.Metrics == nil {
-		return nil
-	}
-	for _, c := range []prometheus.Collector{p.block.ResourceMetrics(), p.block.VolumeMetrics(), p.block.LogMetrics()} {
-		if err := promshare.Register(p.cfg.Metrics, c); err != nil {
-			return fmt.Errorf("stats: %w", err)
-		}
+	if err := promshare.Register(p.cfg.Metrics, p.block.ResourceMetrics(), p.block.VolumeMetrics(), p.block.LogMetrics()); err != nil {
+		return fmt.Errorf("stats: %w", err)
 	}
 	return nil
 }

@@ -36,17 +36,9 @@ func newPlacementMetrics(cfg PlacementConfig, node fit.Placement) (*placementMet
 	m.cfg = cfg.Fit
 	m.static, _ = node.CPU.(*cpumgr.Static)
 	m.gauges(node.State.CPU)
-	if cfg.Metrics == nil {
-		return m, nil
-	}
-	var errs []error
-	for _, c := range append(m.counts.collectors(),
+	return m, promshare.Register(cfg.Metrics, append(m.counts.collectors(),
 		m.cpuRequests, m.cpuErrors, m.shared, m.exclusive, m.perNode, m.memoryRequests, m.memoryErrors,
-		m.requests, m.rejections, m.duration, m.aligned, m.unaligned,
-	) {
-		errs = append(errs, promshare.Register(cfg.Metrics, c))
-	}
-	return m, errors.Join(errs...)
+		m.requests, m.rejections, m.duration, m.aligned, m.unaligned)...)
 }
 
 func buildMetrics() *placementMetrics {

@@ -1,7 +1,6 @@
 package resources
 
 import (
-	"errors"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -42,10 +41,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		Name: "kubelet_pod_deferred_accepted_resizes_total",
 		Help: "Resizes that were accepted after a wait, by the trigger of the decision.",
 	}, []string{"retry_trigger"})
-	if reg == nil {
-		return m, nil
-	}
-	return m, errors.Join(promshare.Register(reg, m.requested), promshare.Register(reg, m.pending), promshare.Register(reg, m.inProgress), promshare.Register(reg, m.infeasible), promshare.Register(reg, m.accepted))
+	return m, promshare.Register(reg, m.requested, m.pending, m.inProgress, m.infeasible, m.accepted)
 }
 
 // countPending counts a change of the condition of a pod that waits for a resize. before or after

@@ -10,11 +10,22 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Register registers c with reg. If an earlier call has registered a collector with the
-// same metrics, Register merges both: see [Merged]. It fails if reg has a metric with the
-// same name but different labels or a different help text. Collectors cannot be
-// unregistered.
-func Register(reg prometheus.Registerer, c prometheus.Collector) error {
+// Register registers collectors with reg; if reg is nil, it does nothing. If an earlier call has
+// registered a collector with the same metrics, Register merges both: see [Merged]. It fails if
+// reg has a metric with the same name but different labels or a different help text. The error
+// names each such metric. Collectors cannot be unregistered.
+func Register(reg prometheus.Registerer, collectors ...prometheus.Collector) error {
+	if reg == nil {
+		return nil
+	}
+	var errs []error
+	for _, c := range collectors {
+		errs = append(errs, register(reg, c))
+	}
+	return errors.Join(errs...)
+}
+
+func register(reg prometheus.Registerer, c prometheus.Collector) error {
 	err := reg.Register(&Merged{members: []prometheus.Collector{c}})
 	var already prometheus.AlreadyRegisteredError
 	if !errors.As(err, &already) {

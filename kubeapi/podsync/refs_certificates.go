@@ -151,7 +151,12 @@ func NewCertificateIssuer(cfg CertificateConfig) (*CertificateIssuer, error) {
 	for _, r := range []struct {
 		name    string
 		missing bool
-	}{{"CertificateConfig.Client", cfg.Client == nil}, {"CertificateConfig.NodeName", cfg.NodeName == ""}, {"CertificateConfig.Node", cfg.Node == nil}, {"CertificateConfig.ServiceAccount", cfg.ServiceAccount == nil}} {
+	}{
+		{"CertificateConfig.Client", cfg.Client == nil},
+		{"CertificateConfig.NodeName", cfg.NodeName == ""},
+		{"CertificateConfig.Node", cfg.Node == nil},
+		{"CertificateConfig.ServiceAccount", cfg.ServiceAccount == nil},
+	} {
 		if r.missing {
 			errs = append(errs, errors.New(r.name+" is required"))
 		}

@@ -29,7 +29,9 @@ func New(cfg Config) (*Plugin, error) {
 	}
 	p := &Plugin{
 		cfg: cfg, log: cfg.Log, ns: ns, name: cfg.Name, subnet: cfg.Subnet, subnet6: cfg.Subnet6, dir: stateDir(cfg.StateDir),
-		events: newInbox(), gate: make(chan struct{}, 1), pods: map[string]*pod{}, claims: map[claim]string{}, held: hostports.Held{Reserved: cfg.Reserved, Listen: cfg.ListenOnHostPorts}, busy: map[string]chan struct{}{},
+		events: newInbox(), gate: make(chan struct{}, 1), busy: map[string]chan struct{}{},
+		pods: map[string]*pod{}, claims: map[claim]string{},
+		held: hostports.Held{Reserved: cfg.Reserved, Listen: cfg.ListenOnHostPorts},
 		// Until Recovered has run, no pod can be attached: it could get an address that another pod
 		// has.
 		broken: network.Errorf(network.Unavailable, "the records of attachments were not read yet"),

@@ -19,8 +19,5 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	for _, scope := range []string{"limit", "node"} {
 		m.kills.WithLabelValues(scope)
 	}
-	if reg == nil {
-		return m, nil
-	}
 	return m, promshare.Register(reg, m.kills)
 }

@@ -1,7 +1,6 @@
 package shutdown
 
 import (
-	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,10 +20,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Name: "kubelet_graceful_shutdown_end_time_seconds", Help: "Unix time at which the last graceful shutdown had terminated its pods; 0 before.",
 		}),
 	}
-	if reg == nil {
-		return m, nil
-	}
-	return m, errors.Join(promshare.Register(reg, m.start), promshare.Register(reg, m.end))
+	return m, promshare.Register(reg, m.start, m.end)
 }
 
 func (m *metrics) show(s state) {

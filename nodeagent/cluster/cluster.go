@@ -134,7 +134,10 @@ func (cl *cluster) parts(b *nodeagent.Builder) (*nodeagent.Cluster, error) {
 	out := &nodeagent.Cluster{
 		Run:    func(ctx context.Context) error { return cl.run(ctx, b.Log) },
 		Source: pods{cl.pods, cl.node.Known()}, Status: agent.Status{Sink: cl.sink, MaxBackoff: statusBackoff}, Events: cl.events,
-		Node:    agent.Cluster{NodeLabels: cl.labels, NodeResources: cl.resources, NodeTaints: cl.taints, Features: declared(b.Config), Services: cl.catalog.Services, RuntimeClasses: cl.catalog.Handler},
+		Node: agent.Cluster{
+			NodeLabels: cl.labels, NodeResources: cl.resources, NodeTaints: cl.taints, Features: declared(b.Config),
+			Services: cl.catalog.Services, RuntimeClasses: cl.catalog.Handler,
+		},
 		Mirrors: mirrors, Tokens: tokens, Bundles: cl.bundles,
 		Runtime: watchedRuntime{b.Runtime, cl.status.RuntimeChanged}, Images: watchedImages{b.Images, cl.status.ImagesChanged},
 		ServiceAccount: cl.serviceAccount, Reviewer: cl.reviewer, Storage: cl.storage, Claims: cl.storage.Claims(),

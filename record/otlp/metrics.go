@@ -1,8 +1,6 @@
 package otlp
 
 import (
-	"errors"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nodewright/nodewright/internal/promshare"
@@ -23,8 +21,5 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	for _, what := range []string{"entries", "traces", "logs"} {
 		m.dropped.WithLabelValues(what)
 	}
-	if reg == nil {
-		return m, nil
-	}
-	return m, errors.Join(promshare.Register(reg, m.sent), promshare.Register(reg, m.dropped))
+	return m, promshare.Register(reg, m.sent, m.dropped)
 }

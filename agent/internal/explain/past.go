@@ -18,7 +18,12 @@ import (
 
 // Past explains the past of a pod, or of the node, by the entries about both. It is a pure function.
 func Past(entries []record.Entry, q local.PastQuery, now time.Time) local.Past {
-	p := &past{q: q, now: now, ofNode: q.Name == "", instances: map[string]*instance{}, endings: map[string]record.Act{}, lost: map[string]reason{}, failed: map[string]*record.Probe{}, waits: map[string]time.Time{}, pods: map[types.UID]*podPast{}, first: map[types.UID]time.Time{}}
+	p := &past{
+		q: q, now: now, ofNode: q.Name == "",
+		instances: map[string]*instance{}, endings: map[string]record.Act{}, lost: map[string]reason{},
+		failed: map[string]*record.Probe{}, waits: map[string]time.Time{},
+		pods: map[types.UID]*podPast{}, first: map[types.UID]time.Time{},
+	}
 	for i := range entries {
 		p.add(&entries[i])
 	}

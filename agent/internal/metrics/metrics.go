@@ -2,7 +2,6 @@
 package metrics
 
 import (
-	"errors"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -40,14 +39,7 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 			Help: "Recovered panics of parts, sources, sinks and event recorders, by name.",
 		}, []string{"of"}),
 	}
-	if reg == nil {
-		return m, nil
-	}
-	var errs []error
-	for _, c := range []prometheus.Collector{m.rejections, m.Restarted, m.Orphans, m.Panics} {
-		errs = append(errs, promshare.Register(reg, c))
-	}
-	return m, errors.Join(errs...)
+	return m, promshare.Register(reg, m.rejections, m.Restarted, m.Orphans, m.Panics)
 }
 
 // Rejected counts a pod that was rejected.
@@ -58,7 +50,8 @@ func (m *Metrics) Rejected(reason string) { m.rejections.WithLabelValues(rejecti
 func rejectionLabel(reason string) string {
 	switch reason {
 	case "PodOSSelectorNodeLabelDoesNotMatch", "PodOSNotSupported", "NodeName", "NodeAffinity", "NodePorts",
-		"Evicted", "NodeShutdown", "InvalidPod", "TaintToleration", "SupplementalGroupsPolicyNotSupported", "PodFeatureUnsupported", "TopologyAffinityError", "SMTAlignmentError", "UnexpectedAdmissionError", "EmptyPodSharedPoolError",
+		"Evicted", "NodeShutdown", "InvalidPod", "TaintToleration", "SupplementalGroupsPolicyNotSupported", "PodFeatureUnsupported",
+		"TopologyAffinityError", "SMTAlignmentError", "UnexpectedAdmissionError", "EmptyPodSharedPoolError",
 		"OutOfcpu", "OutOfmemory", "OutOfpods", "OutOfephemeral-storage":
 		return reason
 	}

@@ -1,7 +1,6 @@
 package kubemetrics
 
 import (
-	"errors"
 	"fmt"
 	"strconv"
 	"sync/atomic"
@@ -60,14 +59,7 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 	age := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "nodewright_apiserver_last_contact_age_seconds", Help: "Time since the last answer of the API server, or since the agent's start.",
 	}, func() float64 { return m.LastContact().Seconds() })
-	if reg == nil {
-		return m, nil
-	}
-	var errs []error
-	for _, c := range []prometheus.Collector{m.requests, m.duration, m.sent, m.received, m.throttled, m.retries, age} {
-		errs = append(errs, promshare.Register(reg, c))
-	}
-	if err := errors.Join(errs...); err != nil {
+	if err := promshare.Register(reg, m.requests, m.duration, m.sent, m.received, m.throttled, m.retries, age); err != nil {
 		return nil, fmt.Errorf("register metrics of API requests: %w", err)
 	}
 	return m, nil
