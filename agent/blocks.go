@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"sync"
 
@@ -158,7 +159,7 @@ func (a *Agent) join() error {
 	for _, p := range a.cfg.Parts {
 		if j, ok := p.(part.Joiner); ok {
 			if err := a.guard.Call(p.Name(), func() error { return j.Join(host{a}) }); err != nil {
-				errs = append(errs, err)
+				errs = append(errs, fmt.Errorf("part %s: %w", p.Name(), err))
 			}
 		}
 	}

@@ -79,16 +79,16 @@ func (p *Part) Registrar() block.Registrar { return p.manager.Registrar() }
 
 // Join implements part.Joiner. The agent has to provide the objects of its sources.
 func (p *Part) Join(h part.Host) error {
-	if p.host != nil {
-		return errors.New("csi: the part belongs to an agent already")
-	}
 	s, ok := h.(part.Storage)
 	if !ok {
-		return errors.New("csi: the agent does not know the Secrets, claims and volumes of its sources (part.Storage)")
+		return errors.New("the agent does not know the Secrets, claims and volumes of its sources (part.Storage)")
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.host, p.storage = h, s
+	if err := part.SetHost(&p.host, h); err != nil {
+		return err
+	}
+	p.storage = s
 	return nil
 }
 

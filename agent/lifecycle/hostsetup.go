@@ -3,7 +3,6 @@ package lifecycle
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -128,13 +127,7 @@ func NewHostSetup(cfg HostSetupConfig) (*HostSetup, error) {
 func (*HostSetup) Name() string { return hostSetupName }
 
 // Join implements part.Joiner.
-func (p *HostSetup) Join(h part.Host) error {
-	if p.host != nil {
-		return errors.New("hostsetup: the part belongs to an agent already")
-	}
-	p.host = h
-	return nil
-}
+func (p *HostSetup) Join(h part.Host) error { return part.SetHost(&p.host, h) }
 
 // reasonSetup is the kubelet's event reason for a machine that could not be set up.
 const reasonSetup = "KubeletSetupFailed"

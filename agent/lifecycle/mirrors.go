@@ -108,15 +108,11 @@ func (*Mirrors) Name() string { return "mirrors" }
 
 // Join implements part.Joiner. The host has to be a part.Mirrors.
 func (p *Mirrors) Join(h part.Host) error {
-	if p.host != nil {
-		return errors.New("mirrors: the part belongs to an agent already")
-	}
 	joined, ok := h.(host)
 	if !ok {
-		return fmt.Errorf("mirrors: the agent (%T) does not implement part.Mirrors", h)
+		return fmt.Errorf("the agent (%T) does not implement part.Mirrors", h)
 	}
-	p.host = joined
-	return nil
+	return part.SetHost(&p.host, joined)
 }
 
 // Run implements part.Runner: when ctx ends, it cancels running calls of the API, and returns when

@@ -2,7 +2,6 @@ package lifecycle
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -74,13 +73,7 @@ func NewPodStarts(cfg PodStartsConfig) (*PodStarts, error) {
 func (*PodStarts) Name() string { return "podstart" }
 
 // Join implements part.Joiner.
-func (p *PodStarts) Join(h part.Host) error {
-	if p.host != nil {
-		return errors.New("podstart: the part belongs to an agent already")
-	}
-	p.host = h
-	return nil
-}
+func (p *PodStarts) Join(h part.Host) error { return part.SetHost(&p.host, h) }
 
 // Restore implements part.Restorer: pods that run now have already started.
 func (p *PodStarts) Restore(context.Context) error {

@@ -2,7 +2,6 @@ package lifecycle
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -132,13 +131,7 @@ func (p *Shutdown) changed(down bool) {
 func (p *Shutdown) Name() string { return shutdownName }
 
 // Join implements part.Joiner.
-func (p *Shutdown) Join(h part.Host) error {
-	if p.host != nil {
-		return errors.New("shutdown: the part belongs to another agent already")
-	}
-	p.host = h
-	return nil
-}
+func (p *Shutdown) Join(h part.Host) error { return part.SetHost(&p.host, h) }
 
 // ShuttingDown returns [shutdown.ErrShuttingDown] during a shutdown, which makes the node not
 // ready. Otherwise it returns nil. It does not block.

@@ -2,7 +2,6 @@ package lifecycle
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -130,13 +129,7 @@ func NewStartOrder(cfg StartOrderConfig) (*StartOrder, error) {
 func (*StartOrder) Name() string { return startOrderName }
 
 // Join implements part.Joiner.
-func (p *StartOrder) Join(h part.Host) error {
-	if p.host != nil {
-		return errors.New("startorder: the part belongs to another agent")
-	}
-	p.host = h
-	return nil
-}
+func (p *StartOrder) Join(h part.Host) error { return part.SetHost(&p.host, h) }
 
 // Admit implements part.Admitter.
 func (p *StartOrder) Admit(pod *v1.Pod, _ []*v1.Pod) *part.Rejection {

@@ -2,6 +2,7 @@ package part
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -22,8 +23,17 @@ type Part interface {
 type Joiner interface {
 	// Join is called once, by agent.New, in the order of the parts, when the agent is complete but
 	// does not run. After an error agent.New fails. A part that already belongs to another agent
-	// returns an error.
+	// returns an error, as [SetHost] does.
 	Join(Host) error
+}
+
+// SetHost stores h in a part's field. It returns an error if the field has a host already.
+func SetHost[H Host](field *H, h H) error {
+	if any(*field) != nil {
+		return errors.New("the part belongs to an agent already")
+	}
+	*field = h
+	return nil
 }
 
 // Runner is a Part with goroutines of its own.

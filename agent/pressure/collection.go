@@ -233,14 +233,14 @@ func (p *Collection) Name() string { return collectionName }
 
 // Join implements part.Joiner.
 func (p *Collection) Join(h part.Host) error {
-	if p.host != nil {
-		return errors.New("collection: the part belongs to another agent already")
-	}
 	g, ok := h.(part.Garbage)
 	if !ok {
-		return fmt.Errorf("collection: the agent (%T) does not implement part.Garbage, which knows the pods that have ended", h)
+		return fmt.Errorf("the agent (%T) does not implement part.Garbage, which knows the pods that have ended", h)
 	}
-	p.host, p.garbage = h, g
+	if err := part.SetHost(&p.host, h); err != nil {
+		return err
+	}
+	p.garbage = g
 	return nil
 }
 

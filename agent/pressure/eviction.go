@@ -2,7 +2,6 @@ package pressure
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -160,13 +159,7 @@ func withoutSource(pod *v1.Pod) *v1.Pod {
 func (p *Eviction) Name() string { return evictionName }
 
 // Join implements part.Joiner.
-func (p *Eviction) Join(h part.Host) error {
-	if p.host != nil {
-		return errors.New("eviction: the part belongs to another agent already")
-	}
-	p.host = h
-	return nil
-}
+func (p *Eviction) Join(h part.Host) error { return part.SetHost(&p.host, h) }
 
 // Run implements part.Runner: it measures usage and evicts pods.
 func (p *Eviction) Run(ctx context.Context) error {

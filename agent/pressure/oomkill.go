@@ -2,7 +2,6 @@ package pressure
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -85,13 +84,7 @@ func NewOOMKills(cfg OOMKillsConfig) (*OOMKills, error) {
 func (*OOMKills) Name() string { return "oom" }
 
 // Join implements part.Joiner.
-func (p *OOMKills) Join(h part.Host) error {
-	if p.host != nil {
-		return errors.New("oomkill: the part belongs to an agent already")
-	}
-	p.host = h
-	return nil
-}
+func (p *OOMKills) Join(h part.Host) error { return part.SetHost(&p.host, h) }
 
 // Run implements part.Runner: it reports kills until ctx ends.
 func (p *OOMKills) Run(ctx context.Context) error {

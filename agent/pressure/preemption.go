@@ -116,13 +116,7 @@ func NewPreemption(cfg PreemptionConfig) (*Preemption, error) {
 func (*Preemption) Name() string { return preemptionName }
 
 // Join implements part.Joiner.
-func (p *Preemption) Join(h part.Host) error {
-	if p.host != nil {
-		return errors.New("preemption: the part belongs to an agent already")
-	}
-	p.host = h
-	return nil
-}
+func (p *Preemption) Join(h part.Host) error { return part.SetHost(&p.host, h) }
 
 // Victims implements part.Preempter. It returns none for a pod that is not critical.
 func (p *Preemption) Victims(pod *v1.Pod, others []*v1.Pod, missing v1.ResourceList) []*v1.Pod {

@@ -158,14 +158,10 @@ func (p *Stats) Name() string { return statsName }
 // Join implements part.Joiner. It registers the metrics, which NewStats cannot do yet: a scrape
 // calls the agent, which is not known before Join.
 func (p *Stats) Join(h part.Host) error {
-	if p.host != nil {
-		return errors.New("stats: the part belongs to another agent already")
+	if err := part.SetHost(&p.host, h); err != nil {
+		return err
 	}
-	p.host = h
-	if err := promshare.Register(p.cfg.Metrics, p.block.ResourceMetrics(), p.block.VolumeMetrics(), p.block.LogMetrics()); err != nil {
-		return fmt.Errorf("stats: %w", err)
-	}
-	return nil
+	return promshare.Register(p.cfg.Metrics, p.block.ResourceMetrics(), p.block.VolumeMetrics(), p.block.LogMetrics())
 }
 
 // Run implements part.Runner: it runs the measurements of volumes with a limit.

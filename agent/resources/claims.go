@@ -121,20 +121,16 @@ func (p *Claims) Name() string { return "claims" }
 // Join implements part.Joiner. If the configuration has a Lookup, the host must provide the
 // ResourceClaims of its sources.
 func (p *Claims) Join(h part.Host) error {
-	if p.host != nil {
-		return errors.New("claims: the part belongs to an agent already")
-	}
 	if p.cfg.Lookup != nil {
 		known, ok := h.(part.Claims)
 		if !ok {
-			return errors.New("claims: ClaimsConfig.Lookup is set, and the agent does not know the ResourceClaims of its sources (part.Claims)")
+			return errors.New("ClaimsConfig.Lookup is set, and the agent does not know the ResourceClaims of its sources (part.Claims)")
 		}
 		if !p.cfg.Lookup.from.CompareAndSwap(nil, &sources{h, known}) {
-			return errors.New("claims: ClaimsConfig.Lookup belongs to another agent already")
+			return errors.New("ClaimsConfig.Lookup belongs to another agent already")
 		}
 	}
-	p.host = h
-	return nil
+	return part.SetHost(&p.host, h)
 }
 
 // Restore implements part.Restorer. It finds out which claims are prepared for running pods, and

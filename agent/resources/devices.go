@@ -144,10 +144,4 @@ func NewDevices(cfg DevicesConfig) (*Devices, error) {
 func (p *Devices) Name() string { return "devices" }
 
 // Join implements part.Joiner.
-func (p *Devices) Join(h part.Host) error {
-	if p.host != nil {
-		return errors.New("devices: the part belongs to an agent already")
-	}
-	p.host = h
-	return nil
-}
+func (p *Devices) Join(h part.Host) error { return part.SetHost(&p.host, h) }

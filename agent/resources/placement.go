@@ -193,13 +193,7 @@ func (*Placement) Name() string { return "placement" }
 func (p *Placement) Idle() bool { return p.idle }
 
 // Join implements part.Joiner.
-func (p *Placement) Join(h part.Host) error {
-	if p.host != nil {
-		return errors.New("placement: the part belongs to an agent already")
-	}
-	p.host = h
-	return nil
-}
+func (p *Placement) Join(h part.Host) error { return part.SetHost(&p.host, h) }
 
 // FitsWithout implements part.Forecaster. It considers only CPUs and memory.
 func (p *Placement) FitsWithout(pod *v1.Pod, gone []types.UID) bool {

@@ -2,7 +2,6 @@ package resources
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -89,13 +88,7 @@ func NewPodResources(cfg PodResourcesConfig) (*PodResources, error) {
 func (*PodResources) Name() string { return "podresources" }
 
 // Join implements part.Joiner.
-func (p *PodResources) Join(h part.Host) error {
-	if p.host != nil {
-		return errors.New("podresources: the part belongs to an agent already")
-	}
-	p.host = h
-	return nil
-}
+func (p *PodResources) Join(h part.Host) error { return part.SetHost(&p.host, h) }
 
 // Run implements part.Runner: it serves until ctx ends. Calls wait until the pods are known.
 func (p *PodResources) Run(ctx context.Context) error {

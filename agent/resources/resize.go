@@ -141,15 +141,11 @@ func (*Resize) Name() string { return "resize" }
 
 // Join implements part.Joiner. The host has to be a part.Resizes.
 func (p *Resize) Join(h part.Host) error {
-	if p.host != nil {
-		return errors.New("resize: the part belongs to an agent already")
-	}
 	joined, ok := h.(host)
 	if !ok {
-		return fmt.Errorf("resize: the agent (%T) does not implement part.Resizes", h)
+		return fmt.Errorf("the agent (%T) does not implement part.Resizes", h)
 	}
-	p.host = joined
-	return nil
+	return part.SetHost(&p.host, joined)
 }
 
 // Run implements part.Runner: it returns when ctx has ended and no record is being written, which

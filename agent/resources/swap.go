@@ -111,13 +111,7 @@ func NewSwap(cfg SwapConfig) (*Swap, error) {
 func (*Swap) Name() string { return swapName }
 
 // Join implements part.Joiner.
-func (p *Swap) Join(h part.Host) error {
-	if p.host != nil {
-		return errors.New("swap: the part belongs to an agent already")
-	}
-	p.host = h
-	return nil
-}
+func (p *Swap) Join(h part.Host) error { return part.SetHost(&p.host, h) }
 
 // The reason and text of the event that Run records, as in the kubelet.
 const (

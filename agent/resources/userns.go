@@ -126,13 +126,7 @@ func (c UserNamespacesConfig) space() (space, error) {
 func (*UserNamespaces) Name() string { return "userns" }
 
 // Join implements part.Joiner.
-func (p *UserNamespaces) Join(h part.Host) error {
-	if p.host != nil {
-		return errors.New("userns: the part belongs to an agent already")
-	}
-	p.host = h
-	return nil
-}
+func (p *UserNamespaces) Join(h part.Host) error { return part.SetHost(&p.host, h) }
 
 // Run implements part.Runner: it returns when ctx has ended and no call of the store is running,
 // which may wait for a disk.
