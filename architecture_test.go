@@ -83,8 +83,11 @@ var shared = map[string][]string{
 	"internal/slots":          nil, // so much at a time, and what hangs does not count
 	"internal/source":         nil, // hosts that requests come from
 	"internal/strategicpatch": nil, // patches for API servers
-	"internal/subscription":   nil, // who is told of changes
+	"internal/wake":           nil, // signals that wake a loop
 	"internal/wirecount":      nil, // how much a message would become
+
+	// Who is told of changes.
+	"internal/subscription": {"internal/wake"},
 
 	// Metrics of several values on one registerer.
 	"internal/promshare": {"github.com/prometheus/client_golang/prometheus", "github.com/prometheus/client_model/go"},
@@ -148,7 +151,7 @@ var shared = map[string][]string{
 	"internal/dirwalk":  {"golang.org/x/sys/unix"},
 	"internal/durable":  {"internal/safefile"},
 	"internal/safefile": {"golang.org/x/sys/unix"},
-	"internal/dirwatch": {"github.com/fsnotify/fsnotify", "internal/detached"},
+	"internal/dirwatch": {"github.com/fsnotify/fsnotify", "internal/detached", "internal/wake"},
 	"internal/slowfile": {"internal/detached", "internal/safefile"},
 
 	// Devices of CDI specifications.

@@ -25,6 +25,7 @@ import (
 	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/fit"
 	"github.com/nodewright/nodewright/images"
+	"github.com/nodewright/nodewright/internal/wake"
 	"github.com/nodewright/nodewright/node"
 	"github.com/nodewright/nodewright/pleg"
 	"github.com/nodewright/nodewright/podmgr"
@@ -76,8 +77,8 @@ type running struct {
 	ready   chan struct{} // closed when the blocks run
 	settled chan struct{} // closed when every source has delivered
 	settle  func()        // closes settled, once
-	cleanup chan struct{} // requests housekeeping from the loop; capacity 1
-	readmit chan struct{} // requests decisions on waiting pods from the loop; capacity 1
+	cleanup wake.Signal   // requests housekeeping from the loop
+	readmit wake.Signal   // requests decisions on waiting pods from the loop
 	// changed is set from any goroutine: the answer of a part may have changed since the waiting
 	// pods were last decided on.
 	changed atomic.Bool
@@ -99,7 +100,7 @@ func New(cfg Config) (*Agent, error) {
 	a := &Agent{cfg: cfg, log: cfg.Log, hooks: h, volumes: cfg.Volumes.Manager, book: book.New(), facts: newFacts(&cfg)}
 	a.run.ready, a.run.settled = make(chan struct{}), make(chan struct{})
 	a.run.settle = sync.OnceFunc(func() { close(a.run.settled) })
-	a.run.cleanup, a.run.readmit = make(chan struct{}, 1), make(chan struct{}, 1)
+	a.run.cleanup, a.run.readmit = wake.New(), wake.New()
 	if err := a.buildBlocks(); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}

@@ -77,7 +77,7 @@ func (h host) Observe(ctx context.Context, uid types.UID) (*observed.Pod, error)
 // flag before it decides. So no request is lost.
 func (h host) Readmit() {
 	h.a.run.changed.Store(true)
-	wake(h.a.run.readmit)
+	h.a.run.readmit.Set()
 }
 
 // Retry ends the back-off before it requests the sync; otherwise the sync would still
@@ -138,12 +138,4 @@ func (h host) End(ctx context.Context, pod *v1.Pod, why podlife.Cause) error {
 	done := make(chan struct{})
 	h.a.update(podworker.KillUpdate, pod, &podworker.KillOptions{Done: done, Why: why})
 	return h.a.awaitEnd(ctx, pod, done)
-}
-
-// wake sends on a channel of capacity 1, and never blocks.
-func wake(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }

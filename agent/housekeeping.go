@@ -90,7 +90,7 @@ func (a *Agent) takeBack(ctx context.Context) {
 					e.Stage, e.Asked = book.Undone, false // its admission is decided again
 				}
 			})
-			wake(a.run.readmit)
+			a.run.readmit.Set()
 		})
 	}
 }

@@ -78,7 +78,7 @@ func (a *Agent) loop(ctx context.Context) error {
 			}
 			a.handleChange(ctx, c)
 			if c.Op == podmgr.Add || c.Op == podmgr.Reconcile {
-				wake(a.run.cleanup) // housekeeping without a sweep: no pod was removed
+				a.run.cleanup.Set() // housekeeping without a sweep: no pod was removed
 			} else {
 				a.requestCleanup()
 			}
@@ -149,7 +149,7 @@ func (a *Agent) mirrorsKnown(ctx context.Context) <-chan struct{} {
 // requestCleanup requests housekeeping, with a sweep of pods that are gone. It never blocks.
 func (a *Agent) requestCleanup() {
 	a.keep.Ask() // before the wake
-	wake(a.run.cleanup)
+	a.run.cleanup.Set()
 }
 
 // turned records the time at which the loop has handled an event or a timer; see

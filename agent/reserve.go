@@ -59,7 +59,7 @@ func (a *Agent) reserve(ctx context.Context, pod *v1.Pod) (r *part.Rejection, de
 		if gone {
 			a.undo(pod.UID, held)
 		}
-		wake(a.run.readmit)
+		a.run.readmit.Set()
 	})
 	return nil, false
 }
@@ -105,7 +105,7 @@ func (a *Agent) abandon(ctx context.Context, uid types.UID) {
 	if done {
 		a.background(ctx, func(context.Context) {
 			a.undo(uid, held)
-			wake(a.run.readmit)
+			a.run.readmit.Set()
 		})
 	}
 }

@@ -50,7 +50,7 @@ func (a *Agent) keeper() *keep.Keeper {
 			plain("pulls of images", a.images.Retain),
 			keep.Store{Of: "admissions", Retain: a.finish}, // the last one: parts are called when nothing of a pod is left
 		),
-		Wanted: a.wanted, Again: func() { wake(a.run.cleanup) }, Beside: a.background, Log: a.log,
+		Wanted: a.wanted, Again: func() { a.run.cleanup.Set() }, Beside: a.background, Log: a.log,
 	})
 }
 

@@ -13,6 +13,8 @@ import (
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/internal/wake"
 )
 
 // Manager creates, limits and removes the cgroups of a node's pods. Its methods may
@@ -29,7 +31,7 @@ type Manager struct {
 	sums    *sums
 	percent int64 // percentage of Config.QOSReserved; -1 without one
 
-	kick chan struct{} // asks Run to look at the tiers; capacity 1
+	tiersOutdated wake.Signal // set when the values of the QoS tiers may be outdated
 
 	starting chan struct{} // a lock for start; a waiting caller can give up
 	// started is nil until the node's cgroups are there. It is set once, with
@@ -71,11 +73,11 @@ func New(cfg Config) (*Manager, error) {
 	percent, _ := cfg.reservePercent() // checked by validate
 	return &Manager{
 		cfg: cfg, met: met, tree: newTree(cfg.Root), sums: newSums(), percent: percent,
-		kick:     make(chan struct{}, 1),
-		starting: make(chan struct{}, 1),
-		pods:     map[types.UID]*podEntry{},
-		watches:  map[types.UID][]*watch{},
-		troubles: map[string]error{},
+		tiersOutdated: wake.New(),
+		starting:      make(chan struct{}, 1),
+		pods:          map[types.UID]*podEntry{},
+		watches:       map[types.UID][]*watch{},
+		troubles:      map[string]error{},
 	}, nil
 }
 
@@ -193,7 +195,7 @@ func (m *Manager) start(ctx context.Context) (*driver, error) {
 	}
 	m.started.Store(d)
 	// The tiers were made without values; Run gives them theirs.
-	m.poke()
+	m.tiersOutdated.Set()
 	return d, nil
 }
 
@@ -254,16 +256,6 @@ func (m *Manager) adopt(ctx context.Context, d *driver) error {
 		m.sums.adopt(uid, share{p.Class, milliOfShares(shares), have.min + have.low})
 	}
 	return nil
-}
-
-// poke makes Run update the values of the QoS tiers.
-func (m *Manager) poke() {
-	// The channel holds one request: Run would do the same round again for a second
-	// one.
-	select {
-	case m.kick <- struct{}{}:
-	default:
-	}
 }
 
 // hold locks the entry of a pod. The returned function unlocks it.

@@ -58,7 +58,7 @@ func (m *Manager) Destroy(ctx context.Context, uid types.UID) error {
 	// removed.
 	m.endWatches(uid)
 	if m.sums.remove(uid) {
-		m.poke()
+		m.tiersOutdated.Set()
 	}
 	return nil
 }

@@ -31,7 +31,7 @@ func (m *Manager) Ensure(ctx context.Context, pod *v1.Pod) error {
 		want := OfPod(pod, m.cfg.PodOptions)
 		e.class = podmeta.QOS(pod)
 		if made {
-			m.poke() // the cgroups above may be new as well
+			m.tiersOutdated.Set() // the cgroups above may be new as well
 			// The record belongs to a cgroup that was removed by others.
 			e.applied = nil
 			if err := d.fill(ctx, cgroup, want); err != nil {
@@ -223,7 +223,7 @@ func (m *Manager) onPod(ctx context.Context, operation string, pod *v1.Pod, f fu
 	// Only after success: a pod without a cgroup uses nothing of its tier. Run
 	// updates the tiers, so that pods do not wait for it.
 	if m.sums.set(pod.UID, shareOf(pod)) {
-		m.poke()
+		m.tiersOutdated.Set()
 	}
 	return nil
 }

@@ -31,7 +31,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		return nil
 	}
 	// The first round does not wait for a pod.
-	m.poke()
+	m.tiersOutdated.Set()
 	wait := retry.Backoff{First: firstRetry, Max: lastRetry}
 	told := false
 	// The timer runs only while something has failed.
@@ -43,7 +43,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-m.kick:
+		case <-m.tiersOutdated:
 		case <-timer.C:
 			timed = true
 		}

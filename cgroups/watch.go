@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/internal/kernel"
+	"github.com/nodewright/nodewright/internal/wake"
 )
 
 // Watch reports events of the pod's cgroup until ctx ends or the cgroup is
@@ -36,7 +37,7 @@ func (m *Manager) Watch(ctx context.Context, uid types.UID, triggers ...Trigger)
 	}
 	w := &watch{
 		m: m, d: d, uid: uid, cgroup: cgroup, triggers: triggers,
-		woken: make(chan struct{}, 1), pulled: make([]bool, len(triggers)), out: make(chan Event),
+		wake: wake.New(), pulled: make([]bool, len(triggers)), out: make(chan Event),
 	}
 	// The counts are read before the kernel is asked to report: the first
 	// comparison finds events in between.
@@ -49,7 +50,7 @@ func (m *Manager) Watch(ctx context.Context, uid types.UID, triggers ...Trigger)
 	}
 	// From here on Destroy ends the watch.
 	m.watching(uid, w, true)
-	w.wake() // checks whether the cgroup was removed meanwhile
+	w.wake.Set() // checks whether the cgroup was removed meanwhile
 	go w.run(ctx)
 	return w.out, nil
 }
@@ -68,7 +69,7 @@ type watch struct {
 	// seen has the counts that were reported last.
 	seen MemoryEvents
 
-	woken chan struct{} // capacity 1
+	wake wake.Signal // set when the counts may have changed
 	// mu guards pulled and gone.
 	mu     sync.Mutex
 	pulled []bool // by trigger: whether it has fired since look read it last
@@ -87,7 +88,7 @@ func (w *watch) arm(ctx context.Context) error {
 			Control: w.d.file("memory", w.cgroup, "cgroup.event_control"),
 		}
 	}
-	if err := w.signal(ctx, memory, w.wake); err != nil {
+	if err := w.signal(ctx, memory, w.wake.Set); err != nil {
 		return err
 	}
 	for i, t := range w.triggers {
@@ -97,7 +98,7 @@ func (w *watch) arm(ctx context.Context) error {
 			w.mu.Lock()
 			w.pulled[i] = true
 			w.mu.Unlock()
-			w.wake()
+			w.wake.Set()
 		})
 		if err != nil {
 			return err
@@ -152,22 +153,13 @@ func (w *watch) disarm() {
 	}
 }
 
-// wake makes run read the counts again. It does not block, and may be called from
-// anywhere.
-func (w *watch) wake() {
-	select {
-	case w.woken <- struct{}{}:
-	default:
-	}
-}
-
 // end makes run report that the cgroup is gone, even if a new one has the same
 // name.
 func (w *watch) end() {
 	w.mu.Lock()
 	w.gone = true
 	w.mu.Unlock()
-	w.wake()
+	w.wake.Set()
 }
 
 // lateFirst and lateLast are the first and the last wait for a count of v1: the
@@ -192,7 +184,7 @@ func (w *watch) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-w.woken:
+		case <-w.wake:
 			late = lateFirst
 		case <-again.C:
 			late *= 2

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/internal/detached"
+	"github.com/nodewright/nodewright/internal/wake"
 	"github.com/nodewright/nodewright/volumemgr"
 	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
@@ -36,7 +37,7 @@ type Manager struct {
 	devices detached.Group[string]
 	usages  detached.Group[volumemgr.Usage]
 	asks    detached.Group[struct{}]
-	dirty   chan struct{} // a request to update the node's objects; capacity 1
+	dirty   wake.Signal // a request to update the node's objects
 
 	// mu guards the fields below and the fields of drivers. It is never held during a call to a
 	// driver, a server, the disk, or a function of Config.
@@ -92,7 +93,7 @@ func New(cfg Config) (*Manager, error) {
 		return nil, fmt.Errorf("csi: %w", err)
 	}
 	m := &Manager{
-		cfg: cfg, met: met, log: cfg.Log, dirty: make(chan struct{}, 1),
+		cfg: cfg, met: met, log: cfg.Log, dirty: wake.New(),
 		looks: detached.Group[fs.FileInfo]{Limit: maxHung}, devices: detached.Group[string]{Limit: maxHung},
 		usages: detached.Group[volumemgr.Usage]{Limit: maxHung}, asks: detached.Group[struct{}]{Limit: maxHung},
 		drivers: map[string]*drivers{}, gone: map[string]bool{},

@@ -30,10 +30,7 @@ const (
 // lookAtNode requests an update of the Node and CSINode objects of this node. It does not block.
 // Several requests lead to one update.
 func (m *Manager) lookAtNode() {
-	select {
-	case m.dirty <- struct{}{}:
-	default:
-	}
+	m.dirty.Set()
 }
 
 // wanted returns the drivers that the node's objects have to list, and those to remove. Other

@@ -71,7 +71,7 @@ func (a *Admission) store(rec *record) error {
 	} else {
 		a.replace(rec)
 		delete(m.inexact, rec.UID)
-		m.tell()
+		m.kubeletOutdated.Set()
 	}
 	m.mu.Unlock()
 	if err == nil && released {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/internal/subscription"
+	"github.com/nodewright/nodewright/internal/wake"
 	"github.com/nodewright/nodewright/numa"
 )
 
@@ -133,8 +134,8 @@ type Manager struct {
 	serving error           // why plugins cannot register; nil if they can
 	counted map[string]bool // resources that have a metric of registrations
 
-	shared bool          // the checkpoint of a kubelet has to be kept up to date
-	told   chan struct{} // has a token while the checkpoint is out of date
+	shared          bool        // the checkpoint of a kubelet has to be kept up to date
+	kubeletOutdated wake.Signal // set while the kubelet's checkpoint may be outdated
 
 	storing chan struct{} // has a value while names are written
 	// turns orders the writes and deletions of each pod's record. An entry exists while it is in
@@ -176,17 +177,17 @@ func New(cfg Config) (*Manager, error) {
 	return &Manager{
 		counted: map[string]bool{},
 		cfg:     cfg, met: met,
-		resources: map[string]*resource{},
-		pods:      map[types.UID]*record{},
-		pending:   map[types.UID]*Admission{},
-		damaged:   map[types.UID]*damagedPod{},
-		running:   map[types.UID]map[string]bool{},
-		strikes:   map[types.UID]int{},
-		subs:      subscription.List[Change]{Merge: merge},
-		turns:     map[types.UID]*turn{},
-		storing:   make(chan struct{}, 1),
-		inexact:   map[types.UID]bool{},
-		told:      make(chan struct{}, 1),
+		resources:       map[string]*resource{},
+		pods:            map[types.UID]*record{},
+		pending:         map[types.UID]*Admission{},
+		damaged:         map[types.UID]*damagedPod{},
+		running:         map[types.UID]map[string]bool{},
+		strikes:         map[types.UID]int{},
+		subs:            subscription.List[Change]{Merge: merge},
+		turns:           map[types.UID]*turn{},
+		storing:         make(chan struct{}, 1),
+		inexact:         map[types.UID]bool{},
+		kubeletOutdated: wake.New(),
 	}, nil
 }
 
@@ -212,7 +213,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	m.mu.Unlock()
 	// Only if a kubelet's checkpoint exists; on other nodes none is written.
 	if shared {
-		m.wg.Go(func() { m.keepTold(ctx) })
+		m.wg.Go(func() { m.keepKubeletFile(ctx) })
 	}
 	if m.cfg.SocketDir != "" {
 		m.serve(ctx)

@@ -258,36 +258,27 @@ func (m *Manager) fromKubelet(records []*record, known *names, running map[types
 	return records
 }
 
-// tell requests a write of the kubelet's checkpoint. It does not block. Several requests may lead
-// to one write. It may be called with Manager.mu held.
-func (m *Manager) tell() {
-	select {
-	case m.told <- struct{}{}:
-	default:
-	}
-}
-
-// keepTold keeps the kubelet's checkpoint up to date until ctx ends, and then writes it once
+// keepKubeletFile keeps the kubelet's checkpoint up to date until ctx ends, and then writes it once
 // more. It has its own goroutine, since the disk may hang.
-func (m *Manager) keepTold(ctx context.Context) {
+func (m *Manager) keepKubeletFile(ctx context.Context) {
 	for {
 		select {
-		case <-m.told:
+		case <-m.kubeletOutdated:
 		case <-ctx.Done():
 			select {
-			case <-m.told:
-				m.tellKubelet()
+			case <-m.kubeletOutdated:
+				m.writeKubeletFile()
 			default:
 			}
 			return
 		}
-		m.tellKubelet()
+		m.writeKubeletFile()
 	}
 }
 
-// tellKubelet writes the current state to the kubelet's checkpoint. A failure is logged; the next
-// change leads to another attempt.
-func (m *Manager) tellKubelet() {
+// writeKubeletFile writes the current state to the kubelet's checkpoint. A failure is logged; the
+// next change leads to another attempt.
+func (m *Manager) writeKubeletFile() {
 	// A snapshot: records are never modified, and the write needs no lock.
 	m.mu.Lock()
 	shared, pods := m.shared, maps.Clone(m.pods)

@@ -17,7 +17,7 @@ func (m *Manager) Release(uid types.UID) {
 	}
 	// First the memory, then the disk, so that the next pod does not wait for the disk.
 	m.drop(uid)
-	m.tell()
+	m.kubeletOutdated.Set()
 	// wg.Add is called with the lock held and only before Run waits for the group.
 	background := had && m.ctx != nil && m.ctx.Err() == nil
 	if background {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/internal/subscription"
+	"github.com/nodewright/nodewright/internal/wake"
 )
 
 const (
@@ -131,10 +132,10 @@ type Manager struct {
 	blind     bool        // the running containers are unknown; set by Restore before it reads records
 	unread    []types.UID // claims with an unreadable record; used by Restore, then by Run
 
-	// shared means that a kubelet's file has to be kept up to date. told has a token while the
-	// file is out of date.
-	shared bool
-	told   chan struct{}
+	// shared means that a kubelet's file has to be kept up to date.
+	// kubeletOutdated is set while the file may be outdated.
+	shared          bool
+	kubeletOutdated wake.Signal
 }
 
 // New validates cfg and returns a Manager; call Run to start it.
@@ -144,17 +145,17 @@ func New(cfg Config) (*Manager, error) {
 		return nil, fmt.Errorf("dra: %w", err)
 	}
 	m := &Manager{
-		cfg:     cfg,
-		claims:  map[types.UID]*claim{},
-		byName:  map[string]*claim{},
-		byPod:   map[types.UID]map[*claim]bool{},
-		alive:   map[types.UID]bool{},
-		turns:   map[types.UID]*turn{},
-		reaping: map[types.UID]*reaper{},
-		drivers: map[string]*driver{},
-		subs:    subscription.List[Change]{Merge: merge},
-		ready:   make(chan struct{}),
-		told:    make(chan struct{}, 1),
+		cfg:             cfg,
+		claims:          map[types.UID]*claim{},
+		byName:          map[string]*claim{},
+		byPod:           map[types.UID]map[*claim]bool{},
+		alive:           map[types.UID]bool{},
+		turns:           map[types.UID]*turn{},
+		reaping:         map[types.UID]*reaper{},
+		drivers:         map[string]*driver{},
+		subs:            subscription.List[Change]{Merge: merge},
+		ready:           make(chan struct{}),
+		kubeletOutdated: wake.New(),
 	}
 	var err error
 	if m.met, err = newMetrics(cfg.Metrics, m.inUse); err != nil {
@@ -182,7 +183,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	over, told := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(told)
-		m.keepTold(over)
+		m.keepKubeletFile(over)
 	}()
 	<-ctx.Done()
 	// From here on, subscribers get no changes: drivers that disconnect because Run ends are not

@@ -205,13 +205,9 @@ func (m *Manager) connect(p *plugin, connected bool) {
 	c := Change{Drivers: []string{p.name}}
 	for uid := range d.waiting {
 		c.Pods = append(c.Pods, uid)
-		// A Change has no effect on a pod that is gone, so its reaper is woken directly. The
-		// channel holds one wake-up, which is enough.
+		// A Change has no effect on a pod that is gone, so its reaper is woken directly.
 		if r := m.reaping[uid]; r != nil {
-			select {
-			case r.wake <- struct{}{}:
-			default:
-			}
+			r.wake.Set()
 		}
 	}
 	clear(d.waiting)

@@ -231,39 +231,30 @@ func (m *Manager) inherit(r *record) {
 	}
 }
 
-// tellSoon requests a write of the kubelet's file. It does not block. Several requests may lead
-// to one write. Manager.mu is held.
-func (m *Manager) tellSoon() {
-	select {
-	case m.told <- struct{}{}:
-	default:
-	}
-}
-
-// keepTold keeps the kubelet's file up to date until done is closed; then it writes once more if
-// something has changed. A failed write is logged, and the next change of a claim leads to
-// another attempt.
-func (m *Manager) keepTold(done <-chan struct{}) {
+// keepKubeletFile keeps the kubelet's file up to date until done is closed; then it writes once
+// more if something has changed. A failed write is logged, and the next change of a claim leads
+// to another attempt.
+func (m *Manager) keepKubeletFile(done <-chan struct{}) {
 	for ended := false; !ended; {
 		select {
-		case <-m.told:
+		case <-m.kubeletOutdated:
 		case <-done:
 			ended = true
 			select {
-			case <-m.told:
+			case <-m.kubeletOutdated:
 			default:
 				return
 			}
 		}
-		if err := m.tellKubelet(); err != nil {
+		if err := m.writeKubeletFile(); err != nil {
 			m.cfg.Log.Warn("failed to write the kubelet's claim checkpoint", zap.Error(err))
 		}
 	}
 }
 
-// tellKubelet writes the current claims into the kubelet's file, if the node has one. It reads
-// the state itself, so that the file is never older than the last call of tellSoon.
-func (m *Manager) tellKubelet() error {
+// writeKubeletFile writes the current claims into the kubelet's file, if the node has one. It reads
+// the state itself, so that the file is never older than the last setting of kubeletOutdated.
+func (m *Manager) writeKubeletFile() error {
 	m.mu.Lock()
 	shared := m.shared
 	var records []record

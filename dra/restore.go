@@ -192,7 +192,7 @@ func (m *Manager) saveOne(c *claim) error {
 	}
 	if err == nil {
 		c.saved = max(c.saved, gen)
-		m.tellSoon()
+		m.kubeletOutdated.Set()
 	}
 	return err
 }

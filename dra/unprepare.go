@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/internal/retry"
+	"github.com/nodewright/nodewright/internal/wake"
 )
 
 // Pauses between attempts to unprepare the claims of a pod that is gone.
@@ -145,7 +146,7 @@ func (m *Manager) Retain(keep func(types.UID) bool) {
 type reaper struct {
 	cancel context.CancelFunc
 	// wake ends a pause, because a driver that the reaper waits for is connected.
-	wake chan struct{}
+	wake wake.Signal
 }
 
 // rescue ends the reaper of a pod that exists after all.
@@ -165,7 +166,7 @@ func (m *Manager) reap(uid types.UID) {
 	if m.reaping[uid] != nil {
 		return
 	}
-	r := &reaper{wake: make(chan struct{}, 1)}
+	r := &reaper{wake: wake.New()}
 	// As for plugins, the context is created once start has succeeded.
 	ready := make(chan context.Context, 1)
 	if m.start(func(ctx context.Context) { m.attempt(<-ready, r, uid) }) != nil {

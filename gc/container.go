@@ -13,6 +13,7 @@ import (
 
 	"github.com/nodewright/nodewright/gc/internal/hold"
 	"github.com/nodewright/nodewright/internal/detached"
+	"github.com/nodewright/nodewright/internal/wake"
 )
 
 // ContainerRuntime is the part of a container runtime that this package uses. Calls are made
@@ -135,8 +136,7 @@ type ContainerCollector struct {
 	interval, delay time.Duration // containerInterval and diedDelay; less in a test
 	policy          ContainerPolicy
 	holds           hold.Table[types.UID]
-	// wake wakes Run when died has pods. Its buffer holds one, so Died never waits.
-	wake chan struct{}
+	wake            wake.Signal // set when died has pods
 	// disk makes the file system calls, by path: a hung path delays no other.
 	disk detached.Queue
 
@@ -150,7 +150,7 @@ type ContainerCollector struct {
 // every invalid field. Before Run, only Collect, Reclaim and Sweep remove anything.
 func NewContainerCollector(cfg ContainerConfig) (*ContainerCollector, error) {
 	m := &ContainerCollector{
-		policy: DefaultContainerPolicy(), wake: make(chan struct{}, 1), interval: containerInterval, delay: diedDelay,
+		policy: DefaultContainerPolicy(), wake: wake.New(), interval: containerInterval, delay: diedDelay,
 		died: map[types.UID]bool{}, skipped: map[types.UID]bool{},
 	}
 	if cfg.Policy != nil {
@@ -186,11 +186,7 @@ func (m *ContainerCollector) Died(uid types.UID) {
 	m.mu.Lock()
 	m.died[uid] = true
 	m.mu.Unlock()
-	select {
-	case m.wake <- struct{}{}:
-	// Run is already being woken, and handles all of died.
-	default:
-	}
+	m.wake.Set()
 }
 
 // Hold prevents the removal of anything of a pod until release is called. It first waits for

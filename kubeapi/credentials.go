@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/nodewright/nodewright/internal/retry"
+	"github.com/nodewright/nodewright/internal/wake"
 )
 
 // CertificatePurpose says which of its two certificates a node requests.
@@ -116,7 +117,7 @@ const (
 type Credentials struct {
 	cfg     CredentialsConfig
 	met     *certificateMetrics
-	changed chan struct{} // the template may have changed
+	changed wake.Signal   // the template may have changed
 	first   chan struct{} // closed when there is a certificate
 
 	mu       sync.Mutex
@@ -149,7 +150,7 @@ func NewCredentials(cfg CredentialsConfig) (*Credentials, error) {
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
 	}
-	m := &Credentials{cfg: cfg, changed: make(chan struct{}, 1), first: make(chan struct{})}
+	m := &Credentials{cfg: cfg, changed: wake.New(), first: make(chan struct{})}
 	met, err := newCertificateMetrics(cfg.Metrics, cfg.Purpose, m.ttl)
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return nil, fmt.Errorf("credentials: %w", err)
@@ -196,10 +197,7 @@ var ErrNoClientCertificate = errors.New("no client certificate yet")
 // TemplateChanged reports that the result of CredentialsConfig.Template may have
 // changed.
 func (m *Credentials) TemplateChanged() {
-	select {
-	case m.changed <- struct{}{}:
-	default:
-	}
+	m.changed.Set()
 }
 
 // use starts to use a pair. issued is the time at which the pair was issued. For a pair from the

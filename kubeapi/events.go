@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/internal/correlate"
+	"github.com/nodewright/nodewright/internal/wake"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -96,7 +97,7 @@ func (c EventConfig) validate() error {
 type EventRecorder struct {
 	cfg    EventConfig
 	limit  *rate.Limiter
-	signal chan struct{}
+	signal wake.Signal
 
 	mu         sync.Mutex
 	series     map[correlate.Series]*list.Element // of *series
@@ -117,7 +118,7 @@ func NewEventRecorder(cfg EventConfig) (*EventRecorder, error) {
 		limit = rate.Inf
 	}
 	return &EventRecorder{
-		cfg: cfg, limit: rate.NewLimiter(limit, cfg.Burst), signal: make(chan struct{}, 1),
+		cfg: cfg, limit: rate.NewLimiter(limit, cfg.Burst), signal: wake.New(),
 		series: map[correlate.Series]*list.Element{}, recent: list.New(), unsent: list.New(), correlator: correlate.New(maxKept),
 	}, nil
 }

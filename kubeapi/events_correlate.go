@@ -38,10 +38,7 @@ func (r *EventRecorder) record(object v1.ObjectReference, annotations map[string
 		return
 	}
 	s.unsent = r.unsent.PushBack(s)
-	select {
-	case r.signal <- struct{}{}:
-	default:
-	}
+	r.signal.Set()
 }
 
 // find returns the series of a key, and creates it if there is none. It drops the

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/internal/wake"
 	"github.com/nodewright/nodewright/node/status"
 )
 
@@ -127,8 +128,8 @@ type NodeManager struct {
 	cfg     NodeConfig
 	met     *metrics
 	follow  *Follower[*v1.Node]
-	changed chan struct{} // the Node has changed
-	keep    chan struct{} // the Node has to be stored
+	changed wake.Signal   // the Node has changed
+	keep    wake.Signal   // the Node has to be stored
 	known   chan struct{} // closed by knows
 	knows   func()
 
@@ -179,7 +180,7 @@ func NewNodeManager(cfg NodeConfig) (*NodeManager, error) {
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return nil, fmt.Errorf("node: %w", err)
 	}
-	m := &NodeManager{cfg: cfg, met: met, changed: make(chan struct{}, 1), keep: make(chan struct{}, 1), known: make(chan struct{})}
+	m := &NodeManager{cfg: cfg, met: met, changed: wake.New(), keep: wake.New(), known: make(chan struct{})}
 	m.knows = sync.OnceFunc(func() { close(m.known) })
 	m.follow, err = NewFollower(FollowConfig[*v1.Node]{
 		Client: cfg.API, Resource: Nodes, Fields: "metadata.name=" + cfg.Name,
@@ -243,8 +244,8 @@ func (m *NodeManager) see(n *v1.Node) {
 	if same {
 		return
 	}
-	nudge(m.changed)
-	nudge(m.keep)
+	m.changed.Set()
+	m.keep.Set()
 	if m.cfg.Changed != nil {
 		m.cfg.Changed(n)
 	}
@@ -269,7 +270,7 @@ func (m *NodeManager) gone(version string) {
 		return
 	}
 	m.cfg.Log.Warn("Node object is missing at the API server", zap.Bool("storeLost", m.isLost()), zap.Bool("registersAgain", m.reregisters()))
-	nudge(m.changed)
+	m.changed.Set()
 	if m.cfg.Changed != nil {
 		m.cfg.Changed(nil)
 	}
@@ -283,13 +284,6 @@ func (m *NodeManager) isLost() bool {
 
 // reregisters reports whether a missing Node is created again.
 func (m *NodeManager) reregisters() bool { return m.cfg.Register && (m.cfg.Reregister || m.isLost()) }
-
-func nudge(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
 
 // Run registers the node, watches it and reports its status until ctx ends, and
 // returns nil when every goroutine has ended. It may be called once.

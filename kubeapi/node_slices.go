@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 
 	"github.com/nodewright/nodewright/internal/retry"
+	"github.com/nodewright/nodewright/internal/wake"
 )
 
 // SliceClient makes the calls of a SliceWiper; [Client] implements it.
@@ -57,7 +58,7 @@ type SliceWiperConfig struct {
 // Its methods may be called from any goroutine.
 type SliceWiper struct {
 	cfg     SliceWiperConfig
-	changed chan struct{} // capacity 1
+	changed wake.Signal
 }
 
 // NewSliceWiper checks cfg and returns a SliceWiper, which Run starts.
@@ -78,15 +79,12 @@ func NewSliceWiper(cfg SliceWiperConfig) (*SliceWiper, error) {
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
 	}
-	return &SliceWiper{cfg: cfg, changed: make(chan struct{}, 1)}, nil
+	return &SliceWiper{cfg: cfg, changed: wake.New()}, nil
 }
 
 // Changed makes Run read the drivers again. It never blocks.
 func (w *SliceWiper) Changed() {
-	select {
-	case w.changed <- struct{}{}:
-	default:
-	}
+	w.changed.Set()
 }
 
 // Run deletes slices until ctx ends, and returns nil.

@@ -39,10 +39,7 @@ func (s *Server) want(k objects.Kind, old, current objects.Entry) {
 		before != nil && now != nil && sameForAgent(before, now) {
 		return
 	}
-	select {
-	case s.wanted <- struct{}{}:
-	default:
-	}
+	s.wanted.Set()
 }
 
 // owned returns the object of an entry if the object belongs to clients, and nil
@@ -254,10 +251,7 @@ func (s *Server) note(ch change) {
 
 // soon wakes followLater without blocking.
 func (s *Server) soon() {
-	select {
-	case s.later <- struct{}{}:
-	default:
-	}
+	s.later.Set()
 }
 
 // Show returns a source that delivers the same pods as src, and shows its objects in this API.

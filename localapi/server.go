@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 
 	"github.com/nodewright/nodewright/internal/correlate"
+	"github.com/nodewright/nodewright/internal/wake"
 	"github.com/nodewright/nodewright/localapi/internal/objects"
 	"github.com/nodewright/nodewright/localapi/store"
 )
@@ -112,9 +113,9 @@ type Server struct {
 	pools   pools
 	loaded  chan struct{} // closed when all stored objects are loaded
 	ending  chan struct{} // closed when Run ends
-	wanted  chan struct{} // signals that the source may have to deliver
+	wanted  wake.Signal   // signals that the source may have to deliver
 	looking chan struct{} // held during a read of the node's facts
-	later   chan struct{} // signals that a change in memory may have consequences on disk
+	later   wake.Signal   // signals that a change in memory may have consequences on disk
 
 	set *objects.Set
 
@@ -144,7 +145,7 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{
 		cfg: cfg, scheme: newScheme(kinds), kinds: kinds, computed: newComputed(),
 		pools:  newPools(cfg.MaxWatches),
-		loaded: make(chan struct{}), ending: make(chan struct{}), wanted: make(chan struct{}, 1), looking: make(chan struct{}, 1), later: make(chan struct{}, 1),
+		loaded: make(chan struct{}), ending: make(chan struct{}), wanted: wake.New(), looking: make(chan struct{}, 1), later: wake.New(),
 		shown: map[string]map[*kind]map[key]object{}, correlator: correlate.New(cfg.MaxEvents), series: map[correlate.Series]string{},
 	}
 	s.codecs = newCodecs(s.scheme)

@@ -3,6 +3,7 @@
 package localcri
 
 import (
+	"cmp"
 	"context"
 	"path"
 	"slices"
@@ -157,7 +158,7 @@ func criState(p life.Phase) runtimeapi.ContainerState {
 // name in the requested repository, or else the last name. It returns "" if the image has no
 // names.
 func nameFor(names []string, requested *runtimeapi.ImageSpec) string {
-	ref, err := reference.ParseDockerRef(firstOf(requested.GetUserSpecifiedImage(), requested.GetImage()))
+	ref, err := reference.ParseDockerRef(cmp.Or(requested.GetUserSpecifiedImage(), requested.GetImage()))
 	if err == nil && slices.Contains(names, ref.String()) {
 		return ref.String()
 	}
@@ -172,15 +173,6 @@ func nameFor(names []string, requested *runtimeapi.ImageSpec) string {
 		return names[len(names)-1]
 	}
 	return found
-}
-
-func firstOf(s ...string) string {
-	for _, s := range s {
-		if s != "" {
-			return s
-		}
-	}
-	return ""
 }
 
 // setImageLocked stores the image of the container in the record, in the form that callers
@@ -230,7 +222,7 @@ func (c *container) statusLocked() *runtimeapi.ContainerStatus {
 		Id: c.id, Metadata: c.config.GetMetadata(), State: criState(r.State),
 		CreatedAt: r.Created, StartedAt: r.Started, FinishedAt: r.Finished,
 		ExitCode: r.ExitCode, Reason: r.Reason, Message: r.Message,
-		Image: c.imageLocked(), ImageRef: firstOf(r.ImageRef, r.Image), ImageId: r.Image,
+		Image: c.imageLocked(), ImageRef: cmp.Or(r.ImageRef, r.Image), ImageId: r.Image,
 		Labels: c.config.GetLabels(), Annotations: c.config.GetAnnotations(), Mounts: c.mountsLocked(),
 		LogPath:    c.logPath(),
 		Resources:  &runtimeapi.ContainerResources{Linux: c.resources},
@@ -243,7 +235,7 @@ func (c *container) statusLocked() *runtimeapi.ContainerStatus {
 func (c *container) summaryLocked() *runtimeapi.Container {
 	return &runtimeapi.Container{
 		Id: c.id, PodSandboxId: c.pod.id, Metadata: c.config.GetMetadata(), Image: c.config.GetImage(),
-		ImageRef: firstOf(c.record.ImageRef, c.record.Image), ImageId: c.record.Image,
+		ImageRef: cmp.Or(c.record.ImageRef, c.record.Image), ImageId: c.record.Image,
 		State: criState(c.life.Phase()), CreatedAt: c.record.Created, Labels: c.config.GetLabels(), Annotations: c.config.GetAnnotations(),
 	}
 }

@@ -9,6 +9,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/internal/wake"
 )
 
 // eventQueue is the number of events that may wait for a subscriber. As in CRI-O, events beyond
@@ -43,21 +45,14 @@ type broadcaster struct {
 type subscriber struct {
 	queue    []event
 	overflow bool
-	wake     chan struct{} // has a token when there are new events
+	wake     wake.Signal // set when there are new events
 }
 
 func newBroadcaster() *broadcaster {
 	return &broadcaster{subs: map[*subscriber]struct{}{}, first: newSubscriber()}
 }
 
-func newSubscriber() *subscriber { return &subscriber{wake: make(chan struct{}, 1)} }
-
-func (s *subscriber) poke() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
+func newSubscriber() *subscriber { return &subscriber{wake: wake.New()} }
 
 func (s *subscriber) add(e event) {
 	if s.overflow {
@@ -68,7 +63,7 @@ func (s *subscriber) add(e event) {
 	} else {
 		s.queue = append(s.queue, e)
 	}
-	s.poke()
+	s.wake.Set()
 }
 
 func (b *broadcaster) publish(e event) {
@@ -92,7 +87,7 @@ func (b *broadcaster) subscribe() *subscriber {
 	b.first = nil
 	b.subs[s] = struct{}{}
 	if b.closed {
-		s.poke()
+		s.wake.Set()
 	}
 	return s
 }
@@ -123,7 +118,7 @@ func (b *broadcaster) close() {
 	defer b.mu.Unlock()
 	b.closed = true
 	for s := range b.subs {
-		s.poke()
+		s.wake.Set()
 	}
 }
 

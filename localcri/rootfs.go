@@ -3,6 +3,7 @@
 package localcri
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -175,7 +176,7 @@ func (c *container) sources(ctx context.Context) ([]ocispec.Source, error) {
 		if refs == nil {
 			refs = make([]string, len(out))
 		}
-		refs[i] = firstOf(nameFor(root.Digests, m.GetImage()), root.Image)
+		refs[i] = cmp.Or(nameFor(root.Digests, m.GetImage()), root.Image)
 		out[i] = ocispec.Source{Propagation: "private"}
 		sub := m.GetImageSubPath()
 		if sub == "" {

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodewright/nodewright/internal/wake"
 	"github.com/nodewright/nodewright/localcri/internal/life"
 	"github.com/nodewright/nodewright/localcri/internal/monitor"
 )
@@ -22,7 +23,7 @@ import (
 type stopping struct {
 	*op
 	deadline time.Time
-	sooner   chan struct{} // has a token when deadline has changed
+	sooner   wake.Signal // set when deadline has changed
 }
 
 // StopContainer asks a container to stop and kills it after timeout seconds. If timeout is 0, it
@@ -77,7 +78,7 @@ func (c *container) awaitHalt(ctx context.Context) error {
 func (c *container) joinStopLocked(deadline time.Time) {
 	s := c.stop
 	if s == nil || s.finished() {
-		s = &stopping{deadline: deadline, sooner: make(chan struct{}, 1)}
+		s = &stopping{deadline: deadline, sooner: wake.New()}
 		process := *c.life.Record().Process
 		s.op = c.rt().begin(func(ctx context.Context) error { return c.stopNow(ctx, s, process) })
 		c.stop = s
@@ -85,10 +86,7 @@ func (c *container) joinStopLocked(deadline time.Time) {
 	}
 	if deadline.Before(s.deadline) {
 		s.deadline = deadline
-		select {
-		case s.sooner <- struct{}{}:
-		default:
-		}
+		s.sooner.Set()
 	}
 }
 

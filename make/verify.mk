@@ -55,7 +55,7 @@ arm64: ## the agent and the monitor are built for arm64 and riscv64; unit tests 
 	$(UNDER_QEMU) -exec qemu-aarch64-static -run TestPlatforms ./localcri/image
 	$(UNDER_QEMU) -run '^Test' -exec 'qemu-aarch64-static -p 65536' ./cgroups ./podspec
 
-# An hour at most; root only to install qemu; changes nothing.
+# Two hours at most on 2 cores; root only to install qemu; changes nothing.
 test-vm: $(if $(ARCH),,tools pasta) ## the tests that need root, in a VM with cgroup v2; PKG=./cri ARGS='-run X -timeout 30m'; ARGS=-uml for one that is much faster, and knows less; ARCH=arm64 for a pod's life on an emulated arm64 machine
 	go build -o $(BIN)/testvm ./internal/cmd/testvm
 	@exec $(BIN)/testvm $(if $(ARCH),-arch $(ARCH)) $(ARGS) $(PKG)

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/nodewright/nodewright/internal/retry"
+	"github.com/nodewright/nodewright/internal/wake"
 )
 
 // Network attaches pods to networks. Its methods may be called from any goroutine.
@@ -57,7 +58,7 @@ type plugged struct {
 	durable   bool
 	recovered chan struct{} // closed when it succeeded
 	failure   atomic.Pointer[error]
-	refresh   chan struct{} // has a token when Status may have changed
+	refresh   wake.Signal // set when Status may have changed
 }
 
 // who returns the plugin's name, for errors.
@@ -132,7 +133,7 @@ func New(cfg Config) (*Network, error) {
 	for _, p := range cfg.Plugins {
 		n.plugins = append(n.plugins, &plugged{
 			Plugin: p, name: p.Name(), durable: p.Durable(),
-			recovered: make(chan struct{}), refresh: make(chan struct{}, 1),
+			recovered: make(chan struct{}), refresh: wake.New(),
 		})
 	}
 	n.ready.Store(&readiness{Errorf(Unavailable, "network: records are not read yet")})

@@ -16,10 +16,7 @@ const statusTimeout = 10 * time.Second
 
 // mayHaveChanged requests a call of the plugin's Status.
 func (n *Network) mayHaveChanged(p *plugged) {
-	select {
-	case p.refresh <- struct{}{}:
-	default: // it will be
-	}
+	p.refresh.Set()
 }
 
 // watchStatus calls Status whenever its result may have changed.

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/internal/wake"
 )
 
 // Events that wait for their reader. An event only says that a pod changed: readers get the
@@ -65,7 +67,7 @@ const (
 type outbox struct {
 	// ch has no buffer, so waiting events stay in the boxes, where they can be merged.
 	ch     chan Event
-	signal chan struct{}
+	signal wake.Signal
 
 	mu    sync.Mutex
 	queue []types.UID
@@ -86,7 +88,7 @@ type box struct {
 
 // newOutbox returns an outbox that sends nothing before run is called.
 func newOutbox() *outbox {
-	return &outbox{ch: make(chan Event), signal: make(chan struct{}, 1), boxes: map[types.UID]*box{}, sweep: minSweep}
+	return &outbox{ch: make(chan Event), signal: wake.New(), boxes: map[types.UID]*box{}, sweep: minSweep}
 }
 
 // put adds changes to the pod's next event. It never blocks. It is called with Manager.mu held;
@@ -123,10 +125,7 @@ func (o *outbox) put(r *record, changes []Change) {
 // enqueue appends a pod to the queue. Each pod is queued at most once. Called with o.mu held.
 func (o *outbox) enqueue(uid types.UID) {
 	o.queue = append(o.queue, uid)
-	select {
-	case o.signal <- struct{}{}:
-	default:
-	}
+	o.signal.Set()
 }
 
 // minSweep is the smallest number of boxes at which a sweep is made.

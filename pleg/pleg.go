@@ -13,6 +13,7 @@ import (
 
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/internal/slots"
+	"github.com/nodewright/nodewright/internal/wake"
 )
 
 // Runtime is the part of a container runtime that this package uses; *cri.Reader implements it.
@@ -69,7 +70,7 @@ type Manager struct {
 	out *outbox
 
 	// kick requests a relist. Concurrent requests cause one relist.
-	kick   chan struct{} // asks for a relist now; capacity 1
+	kick   wake.Signal   // asks for a relist now
 	listed chan struct{} // closed after the first relist
 
 	mu      sync.Mutex
@@ -98,7 +99,7 @@ func New(cfg Config) (*Manager, error) {
 	}
 	m := &Manager{
 		cfg: cfg, out: newOutbox(),
-		kick:     make(chan struct{}, 1),
+		kick:     wake.New(),
 		listed:   make(chan struct{}),
 		records:  map[types.UID]*record{},
 		interval: minRelist,

@@ -58,10 +58,7 @@ func (m *Manager) untilNext() time.Duration {
 
 // relistNow requests a relist at once.
 func (m *Manager) relistNow() {
-	select {
-	case m.kick <- struct{}{}:
-	default:
-	}
+	m.kick.Set()
 }
 
 // relist compares the runtime's list with the records and inspects every pod that differs. A

@@ -12,6 +12,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
+
+	"github.com/nodewright/nodewright/internal/wake"
 )
 
 // Types of plugins, as plugins report them.
@@ -190,7 +192,7 @@ func (m *Manager) update(ctx context.Context, wg *sync.WaitGroup, found map[stri
 		case s != nil:
 			s.want(&id)
 		case len(m.sockets) < maxSockets:
-			s = &socket{m: m, path: path, changed: make(chan struct{}, 1), desired: &id}
+			s = &socket{m: m, path: path, changed: wake.New(), desired: &id}
 			m.sockets[path] = s
 			m.met.total.WithLabelValues(path, "desired").Set(1)
 			wg.Go(func() { s.run(ctx) })

@@ -12,6 +12,7 @@ import (
 	"github.com/nodewright/nodewright/internal/callerror"
 	"github.com/nodewright/nodewright/internal/pluginconn"
 	"github.com/nodewright/nodewright/internal/retry"
+	"github.com/nodewright/nodewright/internal/wake"
 )
 
 // socket is the state of one socket. Its goroutine (run) registers and deregisters the plugin
@@ -19,7 +20,7 @@ import (
 type socket struct {
 	m       *Manager
 	path    string
-	changed chan struct{}
+	changed wake.Signal
 
 	mu      sync.Mutex
 	desired *identity // the socket that exists; nil if there is none
@@ -45,10 +46,7 @@ func (s *socket) want(id *identity) {
 	if same {
 		return
 	}
-	select {
-	case s.changed <- struct{}{}:
-	default:
-	}
+	s.changed.Set()
 }
 
 func (s *socket) state() State {

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/nodewright/nodewright/internal/safefile"
+	"github.com/nodewright/nodewright/internal/wake"
 )
 
 // identity distinguishes a socket from a later one at the same path.
@@ -116,7 +117,7 @@ func (w *walker) walk(dir string, depth int) error {
 // notifications. It reports only that something changed; a scan finds out what.
 type watcher struct {
 	fs   *fsnotify.Watcher
-	wake chan struct{}
+	wake wake.Signal
 	done chan struct{} // closed by close
 	wg   sync.WaitGroup
 }
@@ -129,7 +130,7 @@ func watch(dir string, log *zap.Logger) (*watcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &watcher{fs: f, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	w := &watcher{fs: f, wake: wake.New(), done: make(chan struct{})}
 	if err := w.add(dir); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
@@ -152,10 +153,7 @@ func watch(dir string, log *zap.Logger) (*watcher, error) {
 			if err := w.add(dir); err != nil { // also watches new directories
 				log.Warn("failed to watch directory of plugins", zap.Error(err))
 			}
-			select {
-			case w.wake <- struct{}{}:
-			default:
-			}
+			w.wake.Set()
 			// Limits the rate of scans of a directory that changes permanently. Meanwhile, events
 			// wait in the kernel's queue, which reports an overflow.
 			select {

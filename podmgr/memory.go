@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/internal/wake"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -145,12 +146,12 @@ type notes struct {
 	mu      sync.Mutex
 	pending map[string]note // notes to write, by key; a later note replaces an earlier one
 	running bool
-	signal  chan struct{} // something is pending; capacity 1
+	signal  wake.Signal // something is pending
 }
 
 // newNotes returns an empty queue. If the source has no Memory, put and read must not be called.
 func newNotes(cfg DirectoryConfig) *notes {
-	return &notes{memory: cfg.Memory, log: cfg.Log, pending: map[string]note{}, signal: make(chan struct{}, 1)}
+	return &notes{memory: cfg.Memory, log: cfg.Log, pending: map[string]note{}, signal: wake.New()}
 }
 
 // begin starts the goroutine. end waits until everything pending is written, and stops the
@@ -187,10 +188,7 @@ func (n *notes) put(x note) {
 		return
 	}
 	// One signal is enough: whoever takes it writes all that is pending.
-	select {
-	case n.signal <- struct{}{}:
-	default:
-	}
+	n.signal.Set()
 }
 
 // read returns the value of a key, pending writes included.

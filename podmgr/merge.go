@@ -351,10 +351,7 @@ func (m *Manager) send(source string, ops map[Op][]*v1.Pod, first bool, configs 
 		m.queue.notice(rankConfig, source, configs...)
 	}
 	// One pending signal is enough: the receiver takes all changes in the queue.
-	select {
-	case m.signal <- struct{}{}:
-	default:
-	}
+	m.signal.Set()
 }
 
 // mergePod compares one pod with its last version. The Manager owns p from here on, and

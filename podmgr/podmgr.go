@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/internal/promshare"
+	"github.com/nodewright/nodewright/internal/wake"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -153,8 +154,7 @@ type Manager struct {
 	// out has no buffer: a change counts as received when the send returns.
 	out chan Change
 
-	// signal wakes deliver after something was queued; its buffer holds one.
-	signal chan struct{}
+	signal wake.Signal   // set when something was queued
 	ready  chan struct{} // closed when every source has delivered a snapshot
 	// confirmed is closed when every source of kind API has delivered a snapshot that is not
 	// Partial.
@@ -192,7 +192,7 @@ func New(cfg Config) (*Manager, error) {
 		errs = append(errs, errors.New("Config.Sources is empty; at least one is required"))
 	}
 	m := &Manager{
-		cfg: cfg, out: make(chan Change), signal: make(chan struct{}, 1), ready: make(chan struct{}), confirmed: make(chan struct{}),
+		cfg: cfg, out: make(chan Change), signal: wake.New(), ready: make(chan struct{}), confirmed: make(chan struct{}),
 		store: newStore(), queue: newQueue(), sources: map[string]*sourceState{},
 	}
 	for _, s := range cfg.Sources {

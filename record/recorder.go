@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/nodewright/nodewright/internal/safefile"
+	"github.com/nodewright/nodewright/internal/wake"
 )
 
 // Config configures a Recorder. Dir is required; the zero value of every other field means the
@@ -57,7 +58,7 @@ const (
 // package agent/part.
 type Recorder struct {
 	cfg  Config
-	wake chan struct{} // capacity 1
+	wake wake.Signal
 
 	begun time.Time // time of the call of New
 
@@ -93,7 +94,7 @@ func New(cfg Config) (*Recorder, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("record: %w", err)
 	}
-	return &Recorder{cfg: cfg, wake: make(chan struct{}, 1), begun: time.Now(), known: map[uint64]state{}}, nil
+	return &Recorder{cfg: cfg, wake: wake.New(), begun: time.Now(), known: map[uint64]state{}}, nil
 }
 
 // Name is the recorder's name as a part of an agent.
@@ -120,10 +121,7 @@ func (r *Recorder) Record(e Entry) {
 		return
 	}
 	r.queue, r.bytes = append(r.queue, l), r.bytes+len(l.text)
-	select {
-	case r.wake <- struct{}{}:
-	default:
-	}
+	r.wake.Set()
 }
 
 // news reports whether a state is not recorded yet, and stores it. The caller holds r.mu.
@@ -212,10 +210,7 @@ func (r *Recorder) load(sums map[uint64]state) {
 		}
 	}
 	r.queue = kept
-	select {
-	case r.wake <- struct{}{}:
-	default:
-	}
+	r.wake.Set()
 }
 
 // checkClock records a change of the wall clock since the time last, which has both clocks. A

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/internal/wake"
 	"github.com/nodewright/nodewright/podlife"
 )
 
@@ -84,7 +85,7 @@ type storeWriter struct {
 	// Manager.mu guards dirty and all.
 	dirty  map[types.UID]bool // pods whose stored value may have to change
 	all    bool               // Run ends: every unpublished status is stored
-	signal chan struct{}
+	signal wake.Signal
 }
 
 // stored is what the store has of a pod.
@@ -94,7 +95,7 @@ type stored struct {
 }
 
 func newStoreWriter() storeWriter {
-	return storeWriter{stored: map[types.UID]stored{}, busy: map[types.UID]chan struct{}{}, dirty: map[types.UID]bool{}, signal: make(chan struct{}, 1)}
+	return storeWriter{stored: map[types.UID]stored{}, busy: map[types.UID]chan struct{}{}, dirty: map[types.UID]bool{}, signal: wake.New()}
 }
 
 // take waits until no other goroutine writes the pod's value, and returns what the store has. The
@@ -131,10 +132,7 @@ func (m *Manager) saveSoon(uid types.UID) {
 	}
 	m.store.dirty[uid] = true
 	// A signal that is there already covers this pod, too: dirty is read after it.
-	select {
-	case m.store.signal <- struct{}{}:
-	default:
-	}
+	m.store.signal.Set()
 }
 
 // runStore saves values until stop is called, which saves every pending status.

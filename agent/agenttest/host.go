@@ -1,6 +1,7 @@
 package agenttest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -291,18 +292,8 @@ func (h *Host) RuntimePods() []observed.Listed {
 		}
 		out = append(out, l)
 	}
-	slices.SortFunc(out, func(x, y observed.Listed) int { return compare(x.UID, y.UID) })
+	slices.SortFunc(out, func(x, y observed.Listed) int { return cmp.Compare(x.UID, y.UID) })
 	return out
-}
-
-func compare(x, y types.UID) int {
-	switch {
-	case x < y:
-		return -1
-	case x > y:
-		return 1
-	}
-	return 0
 }
 
 // Observed implements part.Runtime. If the test has not set a state for the pod, the View shows a

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent/part"
 	block "github.com/nodewright/nodewright/csi"
+	"github.com/nodewright/nodewright/internal/wake"
 	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/volumemgr"
 	"github.com/nodewright/nodewright/volumemgr/plugins"
@@ -34,7 +35,7 @@ type Part struct {
 	manager *block.Manager
 	host    part.Host
 	storage part.Storage
-	look    chan struct{} // claims may have changed; capacity 1
+	look    wake.Signal // claims may have changed
 
 	mu     sync.Mutex
 	ctx    context.Context // Run's; nil before
@@ -55,7 +56,7 @@ func New(cfg Config) (*Part, error) {
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
 	}
-	p := &Part{cfg: cfg, look: make(chan struct{}, 1), ending: map[types.UID]bool{}}
+	p := &Part{cfg: cfg, look: wake.New(), ending: map[types.UID]bool{}}
 	c := cfg.CSI
 	c.Secrets, c.Changed, c.Exhausted = p, p.changed, p.exhausted
 	var err error
@@ -107,10 +108,7 @@ func (p *Part) Explain(pod *v1.Pod) string { return p.manager.Waits(pod.UID) }
 
 // Housekeep implements part.Housekeeper: a claim may request a larger volume.
 func (p *Part) Housekeep([]*v1.Pod) {
-	select {
-	case p.look <- struct{}{}:
-	default:
-	}
+	p.look.Set()
 }
 
 // changed wakes the volumes that wait for an object.

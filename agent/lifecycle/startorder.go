@@ -13,6 +13,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/internal/kernel"
+	"github.com/nodewright/nodewright/internal/wake"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -89,7 +90,7 @@ type StartOrderConfig struct {
 type StartOrder struct {
 	cfg  StartOrderConfig
 	host part.Host
-	wake chan struct{} // has a value when a pod waits for its turn
+	wake wake.Signal // set when a pod waits for its turn
 
 	mu      sync.Mutex
 	begun   map[types.UID]bool // true: was ready once, or has ended
@@ -121,7 +122,7 @@ func NewStartOrder(cfg StartOrderConfig) (*StartOrder, error) {
 		cfg.Log = zap.NewNop()
 	}
 	return &StartOrder{
-		cfg: cfg, wake: make(chan struct{}, 1), begun: map[types.UID]bool{}, told: map[types.UID]string{}, queued: map[types.UID]time.Time{}, turns: map[types.UID]bool{},
+		cfg: cfg, wake: wake.New(), begun: map[types.UID]bool{}, told: map[types.UID]string{}, queued: map[types.UID]time.Time{}, turns: map[types.UID]bool{},
 	}, nil
 }
 
@@ -194,10 +195,7 @@ func (p *StartOrder) takesTurn(uid types.UID) bool {
 	since, waits := p.queued[uid]
 	if !waits {
 		p.queued[uid] = time.Now()
-		select {
-		case p.wake <- struct{}{}:
-		default:
-		}
+		p.wake.Set()
 		return false // pods that waited before come first
 	}
 	if time.Since(since) < startPatience {

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/internal/wake"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -119,7 +120,7 @@ type EventLog struct {
 	node  v1.ObjectReference
 	panic func() // counts a panic of next
 
-	changed chan struct{} // has a value when there is something to store
+	changed wake.Signal // set when there is something to store
 
 	mu      sync.Mutex
 	pods    map[types.UID][]v1.Event // oldest first
@@ -131,7 +132,7 @@ type EventLog struct {
 // that is not nil. panicked is called for each panic of next.
 func NewEventLog(log *zap.Logger, node string, next EventRecorder, panicked func()) *EventLog {
 	l := &EventLog{
-		log: log, panic: panicked, pods: map[types.UID][]v1.Event{}, changes: map[string]bool{}, changed: make(chan struct{}, 1),
+		log: log, panic: panicked, pods: map[types.UID][]v1.Event{}, changes: map[string]bool{}, changed: wake.New(),
 		// As in the kubelet, events of the node have the node's name as the UID, which clients
 		// search for.
 		node: v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node, UID: types.UID(node)},
@@ -238,10 +239,7 @@ func (l *EventLog) note(key string, repetition bool) {
 	if repetition {
 		return
 	}
-	select {
-	case l.changed <- struct{}{}:
-	default:
-	}
+	l.changed.Set()
 }
 
 // add adds an event to the events of one object, which are sorted, oldest first. It may change evs.

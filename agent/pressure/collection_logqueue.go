@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/gc/logrotate"
+	"github.com/nodewright/nodewright/internal/wake"
 )
 
 // maxQueued limits the pods and containers in a logQueue, far above the numbers on a large node.
@@ -22,7 +23,7 @@ type rotator interface {
 // logQueue passes changes in the runtime from the agent's loop to a goroutine that may wait. Each
 // pod and each container is in it at most once.
 type logQueue struct {
-	wake chan struct{} // the queue is not empty; capacity 1
+	wake wake.Signal // the queue is not empty
 
 	mu    sync.Mutex
 	pods  map[types.UID]bool // pods whose running containers are to be watched
@@ -31,7 +32,7 @@ type logQueue struct {
 }
 
 func newLogQueue() logQueue {
-	return logQueue{wake: make(chan struct{}, 1), pods: map[types.UID]bool{}, ended: map[string]bool{}}
+	return logQueue{wake: wake.New(), pods: map[types.UID]bool{}, ended: map[string]bool{}}
 }
 
 // put adds a changed pod and its ended containers. It does not block. It returns true when the
@@ -47,10 +48,7 @@ func (q *logQueue) put(pod types.UID, ended []string) (overflow bool) {
 	for _, id := range ended {
 		q.ended[id] = true
 	}
-	select {
-	case q.wake <- struct{}{}:
-	default:
-	}
+	q.wake.Set()
 	return false
 }
 

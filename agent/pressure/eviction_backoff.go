@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/internal/retry"
+	"github.com/nodewright/nodewright/internal/wake"
 )
 
 // An evicted pod starts again after firstBackoff at the earliest. The back-off doubles with each
@@ -29,14 +30,14 @@ type evicted struct {
 // backoffs has the back-offs of evicted pods. Its methods may be called from any goroutine and,
 // except run, do not block.
 type backoffs struct {
-	news chan struct{} // a back-off was added; capacity 1
+	news wake.Signal // a back-off was added
 
 	mu   sync.Mutex
 	pods map[types.UID]*evicted
 }
 
 func newBackoffs() backoffs {
-	return backoffs{news: make(chan struct{}, 1), pods: map[types.UID]*evicted{}}
+	return backoffs{news: wake.New(), pods: map[types.UID]*evicted{}}
 }
 
 // over reports whether the back-off of an evicted pod is over. The back-off begins at the first
@@ -55,10 +56,7 @@ func (b *backoffs) over(uid types.UID, now time.Time) bool {
 	delay := retry.Backoff{First: firstBackoff, Max: maxBackoff}.Following(last)
 	next := &evicted{delay: delay, until: now.Add(delay)}
 	b.pods[uid] = next
-	select {
-	case b.news <- struct{}{}:
-	default:
-	}
+	b.news.Set()
 	return false
 }
 

@@ -138,7 +138,7 @@ func (p *Claims) Join(h part.Host) error {
 // if ctx ends first.
 func (p *Claims) Restore(ctx context.Context) error {
 	defer close(p.restored)
-	return part.Insist(ctx, p.cfg.Log, func() error {
+	return part.ReadWithRetry(ctx, p.cfg.Log, func() error {
 		if err := p.cfg.Manager.Restore(part.RunningContainers(p.host, p.cfg.Log)); err != nil {
 			return fmt.Errorf("restore prepared claims: %w", err)
 		}

@@ -28,7 +28,7 @@ func newEarly() earlyDevices {
 // Restore implements part.Restorer: running containers keep their devices. It returns when these
 // devices are known, or ctx ends. Pods that request devices wait for it.
 func (p *Devices) Restore(ctx context.Context) error {
-	err := part.Insist(ctx, p.cfg.Log, func() error {
+	err := part.ReadWithRetry(ctx, p.cfg.Log, func() error {
 		if err := p.cfg.Manager.Restore(part.RunningContainers(p.host, p.cfg.Log)); err != nil {
 			return fmt.Errorf("restore allocated devices: %w", err)
 		}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/fit"
+	"github.com/nodewright/nodewright/internal/wake"
 )
 
 // PlacementRuntime has the methods of a container runtime that Placement calls; *cri.Client
@@ -166,7 +167,7 @@ func NewPlacement(cfg PlacementConfig) (*Placement, error) {
 		restored: idle, early: earlyPlacement{stopped: map[types.UID]bool{}}, node: node,
 		pods: map[types.UID]*placed{}, live: map[string]*container{},
 		files: map[types.UID]*file{}, stale: map[types.UID]bool{},
-		kubelet: kubelet{told: make(chan struct{}, 1)},
+		kubelet: kubelet{outdated: wake.New()},
 	}, nil
 }
 

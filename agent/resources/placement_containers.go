@@ -132,7 +132,7 @@ func (p *Placement) ContainerStarted(c part.Container, _ string) {
 	p.node.State.Memory = before.Started(uid, c.Name)
 	p.version++
 	if len(p.node.State.Memory.Containers(uid)) < len(before.Containers(uid)) {
-		p.tell()
+		p.kubelet.outdated.Set()
 	}
 }
 

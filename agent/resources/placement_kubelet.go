@@ -16,6 +16,7 @@ import (
 	"github.com/nodewright/nodewright/cpumgr"
 	"github.com/nodewright/nodewright/fit"
 	"github.com/nodewright/nodewright/internal/safefile"
+	"github.com/nodewright/nodewright/internal/wake"
 	"github.com/nodewright/nodewright/memmgr"
 	"github.com/nodewright/nodewright/numa"
 )
@@ -34,8 +35,8 @@ const (
 
 // kubelet is the state about a kubelet that ran this node before, or may run it later.
 type kubelet struct {
-	told         chan struct{} // has a value while its files may be outdated
-	kubeletFiles               // Placement.mu guards it
+	outdated     wake.Signal // set while its files may be outdated
+	kubeletFiles             // Placement.mu guards it
 }
 
 // kubeletFiles is the content of the kubelet's files at the start.
@@ -172,24 +173,16 @@ func (p *Placement) policy() string {
 	return p.cfg.Fit.CPUPolicy
 }
 
-// tell requests that Run writes the kubelet's files. It never blocks.
-func (p *Placement) tell() {
-	select {
-	case p.kubelet.told <- struct{}{}:
-	default:
-	}
-}
-
 // Run implements part.Runner: it keeps the kubelet's files up to date.
 func (p *Placement) Run(ctx context.Context) error {
 	for {
 		select {
-		case <-p.kubelet.told:
-			p.logged("failed to write the kubelet's state files", p.tellKubelet())
+		case <-p.kubelet.outdated:
+			p.logged("failed to write the kubelet's state files", p.writeKubeletFiles())
 		case <-ctx.Done():
 			select {
-			case <-p.kubelet.told:
-				p.logged("failed to write the kubelet's state files", p.tellKubelet())
+			case <-p.kubelet.outdated:
+				p.logged("failed to write the kubelet's state files", p.writeKubeletFiles())
 			default:
 			}
 			return nil
@@ -197,9 +190,9 @@ func (p *Placement) Run(ctx context.Context) error {
 	}
 }
 
-// tellKubelet writes the kubelet's state files that exist, and the state files of policies that
-// place something, since node tools read them.
-func (p *Placement) tellKubelet() error {
+// writeKubeletFiles writes the kubelet's state files that exist, and the state files of policies
+// that place something, since node tools read them.
+func (p *Placement) writeKubeletFiles() error {
 	p.mu.Lock()
 	k, restored, state := p.kubelet.kubeletFiles, p.restored, p.node.State
 	p.mu.Unlock()

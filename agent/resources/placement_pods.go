@@ -35,7 +35,7 @@ func (p *Placement) decide(s fit.State) {
 	p.node.State = s
 	p.version++
 	p.met.gauges(s.CPU)
-	p.tell()
+	p.kubelet.outdated.Set()
 }
 
 // know records the requests of a pod. The caller holds p.mu.

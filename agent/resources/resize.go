@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/internal/wake"
 )
 
 // ResizeConfig configures a [Resize].
@@ -91,10 +92,10 @@ type Resize struct {
 	left  map[types.UID]*allocation // a kubelet's allocations of such pods
 	ops   map[types.UID]*resizeOp   // running operations on records
 
-	// shared means that a kubelet's file exists and has to be kept up to date. told has a value
-	// while the file may be outdated.
-	shared bool
-	told   chan struct{}
+	// shared means that a kubelet's file exists and has to be kept up to date.
+	// kubeletOutdated is set while the file may be outdated.
+	shared          bool
+	kubeletOutdated wake.Signal
 }
 
 // host has the methods of the agent that Resize calls.
@@ -132,7 +133,7 @@ func NewResize(cfg ResizeConfig) (*Resize, error) {
 	return &Resize{
 		cfg: cfg, met: met, restored: make(chan struct{}),
 		pods: map[types.UID]*state{}, read: map[types.UID]*allocation{}, left: map[types.UID]*allocation{}, ops: map[types.UID]*resizeOp{},
-		told: make(chan struct{}, 1),
+		kubeletOutdated: wake.New(),
 	}, nil
 }
 
@@ -151,7 +152,7 @@ func (p *Resize) Join(h part.Host) error {
 // Run implements part.Runner: it returns when ctx has ended and no record is being written, which
 // may wait for a disk.
 func (p *Resize) Run(ctx context.Context) error {
-	p.keepTold(ctx)
+	p.keepKubeletFile(ctx)
 	p.mu.Lock()
 	p.ended = true
 	p.mu.Unlock()

@@ -162,30 +162,22 @@ func (p *Resize) fromKubelet() (map[types.UID]*allocation, error) {
 	return theirs, nil
 }
 
-// tell requests that Run writes the kubelet's file. It never blocks.
-func (p *Resize) tell() {
-	select {
-	case p.told <- struct{}{}:
-	default:
-	}
-}
-
-// keepTold keeps the kubelet's file up to date until ctx ends, and then writes it a last time, with
-// the newest pods.
-func (p *Resize) keepTold(ctx context.Context) {
+// keepKubeletFile keeps the kubelet's file up to date until ctx ends, and then writes it a last
+// time, with the newest pods.
+func (p *Resize) keepKubeletFile(ctx context.Context) {
 	for ended := false; !ended; {
 		select {
-		case <-p.told:
+		case <-p.kubeletOutdated:
 		case <-ctx.Done():
 			ended = true
 		}
-		if err := p.tellKubelet(); err != nil {
+		if err := p.writeKubeletFile(); err != nil {
 			p.cfg.Log.Warn("failed to write the kubelet's allocations", zap.Error(err))
 		}
 	}
 }
 
-func (p *Resize) tellKubelet() error {
+func (p *Resize) writeKubeletFile() error {
 	p.mu.Lock()
 	all := map[types.UID]*allocation{}
 	if p.shared && p.isRestored() {

@@ -67,7 +67,7 @@ func (p *Resize) write(uid types.UID, a *allocation, awaited bool) *resizeOp {
 		}
 		return err
 	}, func(s *state) {
-		p.tell()
+		p.kubeletOutdated.Set()
 		s.recorded = a
 		s.urgent = s.urgent && s.recorded != s.allocated
 	})

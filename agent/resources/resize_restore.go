@@ -19,7 +19,7 @@ import (
 // later are applied to the pods that were recalled before.
 func (p *Resize) Restore(ctx context.Context) error {
 	defer p.endRestore()
-	return part.Insist(ctx, p.cfg.Log, func() error { return p.readAll(ctx) })
+	return part.ReadWithRetry(ctx, p.cfg.Log, func() error { return p.readAll(ctx) })
 }
 
 // readAll reads the records. It may be called again after an error. A record that the disk has lost

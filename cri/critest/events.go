@@ -9,6 +9,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/internal/wake"
 )
 
 // stream is one reader of events. Its queue has no bound.
@@ -16,28 +18,21 @@ type stream struct {
 	mu     sync.Mutex
 	queue  []*runtimeapi.ContainerEventResponse
 	over   bool
-	signal chan struct{}
+	signal wake.Signal
 }
 
 func (s *stream) put(ev *runtimeapi.ContainerEventResponse) {
 	s.mu.Lock()
 	s.queue = append(s.queue, ev)
 	s.mu.Unlock()
-	s.wake()
+	s.signal.Set()
 }
 
 func (s *stream) end() {
 	s.mu.Lock()
 	s.over = true
 	s.mu.Unlock()
-	s.wake()
-}
-
-func (s *stream) wake() {
-	select {
-	case s.signal <- struct{}{}:
-	default:
-	}
+	s.signal.Set()
 }
 
 func (s *stream) take() (ev *runtimeapi.ContainerEventResponse, over bool) {
@@ -76,7 +71,7 @@ func (r *Runtime) GetContainerEvents(ctx context.Context, ch chan *runtimeapi.Co
 		r.mu.Unlock()
 		return status.Error(codes.Unimplemented, "no event stream")
 	}
-	s := &stream{signal: make(chan struct{}, 1)}
+	s := &stream{signal: wake.New()}
 	r.streams[s] = true
 	r.mu.Unlock()
 	defer func() {

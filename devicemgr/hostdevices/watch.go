@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nodewright/nodewright/internal/wake"
 )
 
 // watcher tells when something has changed in directories.
@@ -31,7 +33,7 @@ const nameEvents = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.I
 type inotify struct {
 	fd      int
 	file    *os.File
-	tell    chan struct{}
+	tell    wake.Signal
 	watches map[string]int // by path
 }
 
@@ -40,7 +42,7 @@ func newInotify() (watcher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("inotify: %w", err)
 	}
-	w := &inotify{fd: fd, file: os.NewFile(uintptr(fd), "inotify"), tell: make(chan struct{}, 1), watches: map[string]int{}}
+	w := &inotify{fd: fd, file: os.NewFile(uintptr(fd), "inotify"), tell: wake.New(), watches: map[string]int{}}
 	go w.read()
 	return w, nil
 }
@@ -52,10 +54,7 @@ func (w *inotify) read() {
 		if _, err := w.file.Read(buf); err != nil {
 			return
 		}
-		select {
-		case w.tell <- struct{}{}:
-		default:
-		}
+		w.tell.Set()
 	}
 }
 

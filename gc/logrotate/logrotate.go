@@ -15,6 +15,7 @@ import (
 
 	"github.com/nodewright/nodewright/internal/detached"
 	"github.com/nodewright/nodewright/internal/safefile"
+	"github.com/nodewright/nodewright/internal/wake"
 )
 
 // The watched logs, as a heap by the time of their next check. Run takes the first one, checks
@@ -104,9 +105,8 @@ type Manager struct {
 	create func(dir *safefile.Dir, name string, mode os.FileMode) (*os.File, error)
 	burst  int64 // burstRate; less in tests
 	// disk makes the file system calls, by path of the log.
-	disk detached.Queue
-	// changed wakes Run after a change of the queue; its buffer holds one.
-	changed chan struct{}
+	disk    detached.Queue
+	changed wake.Signal   // set when the queue has changed
 	slots   chan struct{} // slots of rotations
 	packing chan struct{} // slots of compressions
 
@@ -156,7 +156,7 @@ func New(cfg Config) (*Manager, error) {
 		idle = poll
 	}
 	return &Manager{
-		cfg: cfg, disk: detached.Queue{Limit: maxHung}, idle: idle, create: create, burst: burstRate, changed: make(chan struct{}, 1),
+		cfg: cfg, disk: detached.Queue{Limit: maxHung}, idle: idle, create: create, burst: burstRate, changed: wake.New(),
 		slots: make(chan struct{}, parallel), packing: make(chan struct{}, cfg.Workers),
 		logs: map[string]*watched{}, pods: map[types.UID]int{},
 	}, nil
@@ -189,7 +189,7 @@ func (m *Manager) Watch(l Log) {
 	m.logs[l.ID] = w
 	m.pods[l.Pod]++
 	heap.Push(&m.queue, w)
-	m.poke()
+	m.changed.Set()
 }
 
 // Forget stops watching a container's log. The files stay. It does not wait for a rotation under
@@ -212,14 +212,6 @@ func (m *Manager) forget(w *watched) {
 	// Without an index it is being checked or rotated: gone ends that.
 	if w.index >= 0 {
 		heap.Remove(&m.queue, w.index)
-	}
-}
-
-// poke wakes Run to check the queue.
-func (m *Manager) poke() {
-	select {
-	case m.changed <- struct{}{}:
-	default:
 	}
 }
 

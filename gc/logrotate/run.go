@@ -215,7 +215,7 @@ func (m *Manager) turn(ctx context.Context, w *watched, limit int64) {
 	}
 	m.mu.Unlock()
 	// Run must see the new due time.
-	m.poke()
+	m.changed.Set()
 	// The log is in the queue again, and may be rotated meanwhile.
 	m.pack(ctx, pack)
 }

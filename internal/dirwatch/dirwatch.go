@@ -15,6 +15,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/nodewright/nodewright/internal/detached"
+	"github.com/nodewright/nodewright/internal/wake"
 )
 
 // patience limits the duration of one call of Watch, because a file system may hang.
@@ -25,7 +26,7 @@ const patience = 10 * time.Second
 type Watcher struct {
 	failed  func(dir string, err error)
 	removed func(path string)
-	changed chan struct{}
+	changed wake.Signal
 	calls   detached.Group[bool]
 
 	mu   sync.Mutex
@@ -56,7 +57,7 @@ func New(failed func(dir string, err error), removed func(path string)) *Watcher
 	if removed == nil {
 		removed = func(string) {}
 	}
-	return &Watcher{failed: failed, removed: removed, changed: make(chan struct{}, 1), on: map[string]os.FileInfo{}, said: map[string]bool{}}
+	return &Watcher{failed: failed, removed: removed, changed: wake.New(), on: map[string]os.FileInfo{}, said: map[string]bool{}}
 }
 
 // Close ends the watches. If a call of Watch hangs, the watches end when that call returns.
@@ -199,10 +200,7 @@ func (w *Watcher) listen(f *fsnotify.Watcher) {
 			}
 			w.failed("", err)
 		}
-		select {
-		case w.changed <- struct{}{}:
-		default:
-		}
+		w.changed.Set()
 	}
 }
 

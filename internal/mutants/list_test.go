@@ -1113,8 +1113,8 @@ var mutants = map[string][]mutant{
 		},
 		{
 			"Metrics are registered when the part joins an agent.", "agent/pressure/stats.go",
-			"if p.cfg.Metrics == nil {",
-			"if true {",
+			"promshare.Register(p.cfg.Metrics,",
+			"promshare.Register(nil,",
 			"agent/pressure", "TestSummary",
 		},
 	},

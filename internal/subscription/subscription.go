@@ -13,6 +13,8 @@ import (
 	"cmp"
 	"slices"
 	"sync"
+
+	"github.com/nodewright/nodewright/internal/wake"
 )
 
 // List is a list of subscribers. The zero value is ready for use and delivers all
@@ -35,14 +37,7 @@ type List[T any] struct {
 type subscriber[T any] struct {
 	waiting []T
 	ended   bool
-	signal  chan struct{} // has a value if waiting or ended may have changed
-}
-
-func (s *subscriber[T]) wake() {
-	select {
-	case s.signal <- struct{}{}:
-	default:
-	}
+	signal  wake.Signal // set if waiting or ended may have changed
 }
 
 // Add calls fn for each value that is published from now on, until cancel is called or
@@ -55,7 +50,7 @@ func (l *List[T]) Add(fn func(T)) (cancel func()) {
 	if l.closed {
 		return func() {}
 	}
-	s := &subscriber[T]{signal: make(chan struct{}, 1)}
+	s := &subscriber[T]{signal: wake.New()}
 	if l.subs == nil {
 		l.subs = map[*subscriber[T]]bool{}
 	}
@@ -107,7 +102,7 @@ func (l *List[T]) Publish(v T) {
 		default:
 			s.waiting[0] = l.Merge(s.waiting[0], v)
 		}
-		s.wake()
+		s.signal.Set()
 	}
 }
 
@@ -118,7 +113,7 @@ func (l *List[T]) Close() {
 	l.closed = true
 	for s := range l.subs {
 		s.ended = true
-		s.wake()
+		s.signal.Set()
 	}
 }
 
@@ -135,7 +130,7 @@ func (l *List[T]) Drop() {
 func (l *List[T]) drop(s *subscriber[T]) {
 	s.waiting, s.ended = nil, true
 	delete(l.subs, s)
-	s.wake()
+	s.signal.Set()
 }
 
 // Wait returns when all subscriptions have ended and no call of a subscriber is running.

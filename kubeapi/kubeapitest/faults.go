@@ -115,7 +115,7 @@ func (s *Server) Silence() {
 	for _, streams := range s.streams {
 		for st := range streams {
 			st.silent = true
-			st.wake()
+			st.news.Set()
 		}
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/nodewright/nodewright/internal/wake"
 )
 
 // bookmarkEvery is how often a watch gets a bookmark with the current revision, as from the API
@@ -27,8 +29,8 @@ type stream struct {
 	bookmarks bool
 
 	// Server.mu guards these fields.
-	pending []event       // selected, and not sent yet
-	news    chan struct{} // has a value when pending has
+	pending []event     // selected, and not sent yet
+	news    wake.Signal // set when pending has
 	silent  bool
 
 	info runtime.SerializerInfo
@@ -38,7 +40,7 @@ type stream struct {
 
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, k kind, q Request) {
 	query := r.URL.Query()
-	st := &stream{s: s, k: k, q: q, bookmarks: query.Get("allowWatchBookmarks") == "true", info: s.format(r), http: w, news: make(chan struct{}, 1)}
+	st := &stream{s: s, k: k, q: q, bookmarks: query.Get("allowWatchBookmarks") == "true", info: s.format(r), http: w, news: wake.New()}
 	var err error
 	if st.selector, err = fields.ParseSelector(q.Fields); err != nil {
 		s.answer(w, r, nil, apierrors.NewBadRequest(err.Error()))
@@ -206,15 +208,7 @@ func (st *stream) offer(e event) {
 		return
 	}
 	st.pending = append(st.pending, e)
-	st.wake()
-}
-
-// wake makes the watch send its pending events. The caller holds Server.mu.
-func (st *stream) wake() {
-	select {
-	case st.news <- struct{}{}:
-	default:
-	}
+	st.news.Set()
 }
 
 func (st *stream) bookmark(initial bool, at uint64) bool {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/nodewright/nodewright/internal/wake"
 	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
@@ -81,7 +82,7 @@ type Bundles struct {
 	cfg    BundlesConfig
 	asked  chan struct{} // closed with the first call
 	told   chan struct{} // closed with the first answer, or when none will arrive
-	change chan struct{} // something has to be stored
+	change wake.Signal   // something has to be stored
 
 	mu       sync.Mutex
 	all      map[string]bundle // by name; nil: not known
@@ -104,7 +105,7 @@ func NewBundles(cfg BundlesConfig) (*Bundles, error) {
 		cfg.Log = zap.NewNop()
 	}
 	return &Bundles{
-		cfg: cfg, asked: make(chan struct{}), told: make(chan struct{}), change: make(chan struct{}, 1), problem: errNotYet,
+		cfg: cfg, asked: make(chan struct{}), told: make(chan struct{}), change: wake.New(), problem: errNotYet,
 	}, nil
 }
 

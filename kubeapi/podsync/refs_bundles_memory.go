@@ -53,10 +53,7 @@ func (b *Bundles) recall() {
 
 // changed requests a write of all bundles. The caller holds b.mu.
 func (b *Bundles) changed() {
-	select {
-	case b.change <- struct{}{}:
-	default:
-	}
+	b.change.Set()
 }
 
 // remembers stores the bundles after changes until ctx ends, and then once more.

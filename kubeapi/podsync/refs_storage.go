@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/internal/wake"
 	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
@@ -78,7 +79,7 @@ type Storage struct {
 	cfg    StorageConfig
 	asked  chan struct{} // closed with the first call
 	known  chan struct{} // closed with the first answer, or when the wait is over
-	change chan struct{} // something has to be stored; capacity 1
+	change wake.Signal   // something has to be stored
 
 	mu      sync.Mutex
 	drivers map[string]plugins.CSIDriver // nil: not known
@@ -106,7 +107,7 @@ func NewStorage(cfg StorageConfig) (*Storage, error) {
 		cfg.Log = zap.NewNop()
 	}
 	return &Storage{
-		cfg: cfg, asked: make(chan struct{}), known: make(chan struct{}), change: make(chan struct{}, 1), node: make(chan struct{}),
+		cfg: cfg, asked: make(chan struct{}), known: make(chan struct{}), change: wake.New(), node: make(chan struct{}),
 	}, nil
 }
 
@@ -218,7 +219,7 @@ func (s *Storage) replace(all []*storagev1.CSIDriver, _ string) {
 		s.drivers[o.Name] = driverOf(o)
 	}
 	s.answered()
-	nudge(s.change)
+	s.change.Set()
 }
 
 func (s *Storage) put(o *storagev1.CSIDriver) {
@@ -228,14 +229,14 @@ func (s *Storage) put(o *storagev1.CSIDriver) {
 		s.drivers = map[string]plugins.CSIDriver{}
 	}
 	s.drivers[o.Name] = driverOf(o)
-	nudge(s.change)
+	s.change.Set()
 }
 
 func (s *Storage) remove(o *storagev1.CSIDriver) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.drivers, o.Name)
-	nudge(s.change)
+	s.change.Set()
 }
 
 // recall restores the drivers that an earlier process stored.
@@ -276,12 +277,5 @@ func (s *Storage) remember() {
 	}
 	if err != nil {
 		s.cfg.Log.Error("failed to store CSIDrivers", zap.Error(err))
-	}
-}
-
-func nudge(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
 	}
 }

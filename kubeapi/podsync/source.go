@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/nodewright/nodewright/internal/wake"
 	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/seal"
 	"github.com/nodewright/nodewright/podmeta"
@@ -113,9 +114,8 @@ type Source struct {
 	cfg SourceConfig
 	// gate is closed while the server does not answer, so that hundreds of objects
 	// do not each try on their own.
-	gate kubeapi.Gate
-	// signal has a token when Run has to check the state.
-	signal chan struct{}
+	gate   kubeapi.Gate
+	signal wake.Signal // set when there may be something to deliver
 
 	// mu guards all fields below except run.wg.
 	mu      sync.Mutex
@@ -162,7 +162,7 @@ func NewSource(cfg SourceConfig) (*Source, error) {
 		return nil, fmt.Errorf("podsync: %w", err)
 	}
 	return &Source{
-		cfg: cfg, signal: make(chan struct{}, 1),
+		cfg: cfg, signal: wake.New(),
 		pods: map[kubeapi.Key]*entry{}, refs: map[Ref]*object{},
 	}, nil
 }
@@ -280,21 +280,13 @@ func (s *Source) Ended(ctx context.Context, p *v1.Pod) {
 	}
 }
 
-// wake makes Run check whether there is something to deliver.
-func (s *Source) wake() {
-	select {
-	case s.signal <- struct{}{}:
-	default:
-	}
-}
-
 // endFirstWait is called when sourcePatience is over. It ends the wait for the server's first
 // answer.
 func (s *Source) endFirstWait() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.waited = true
-	s.wake()
+	s.signal.Set()
 }
 
 // failed records that the server did not answer, or answered with an error. The argument again is
@@ -312,7 +304,7 @@ func (s *Source) failed(err error, again time.Duration) {
 		s.cfg.Log.Warn("failed to read pods from the API server; keeping the last state", zap.Error(err), zap.Duration("retry", again))
 	}
 	s.troubled = true
-	s.wake()
+	s.signal.Set()
 }
 
 // well records that the server answers. The caller holds s.mu.

@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodewright/nodewright/internal/manifestguard"
+	"github.com/nodewright/nodewright/internal/wake"
 	"github.com/nodewright/nodewright/kubeapi/seal"
 )
 
@@ -77,7 +78,7 @@ type keeper struct {
 	memory SourceMemory
 	seal   *seal.Sealer // nil: no Secrets are kept
 	log    *zap.Logger
-	signal chan struct{}
+	signal wake.Signal
 
 	have    map[string]saved
 	unknown map[string]bool // keys whose values could not be decoded or decrypted
@@ -118,7 +119,7 @@ func newKeeper(cfg SourceConfig) *keeper {
 		return nil
 	}
 	return &keeper{
-		memory: cfg.Memory, seal: cfg.Seal, log: cfg.Log, signal: make(chan struct{}, 1),
+		memory: cfg.Memory, seal: cfg.Seal, log: cfg.Log, signal: wake.New(),
 		have: map[string]saved{}, unknown: map[string]bool{}, failed: map[string]failure{},
 	}
 }
@@ -135,7 +136,7 @@ func (s *Source) recall(k *keeper) {
 	// Objects come before pods, so that set finds them when it counts their users.
 	for _, o := range objects {
 		r := Ref{kindOf(o), o.GetNamespace(), o.GetName()}
-		s.refs[r] = &object{ref: r, is: o, again: make(chan struct{}, 1)}
+		s.refs[r] = &object{ref: r, is: o, again: wake.New()}
 	}
 	for _, p := range pods {
 		s.set(p)
@@ -178,10 +179,7 @@ func (k *keeper) look() {
 	if k == nil {
 		return
 	}
-	select {
-	case k.signal <- struct{}{}:
-	default:
-	}
+	k.signal.Set()
 }
 
 // run writes until ctx ends. It may block on the disk; no other goroutine waits for

@@ -51,7 +51,7 @@ func (s *Source) replace(all []*v1.Pod, version string) {
 		s.cfg.Log.Error("API server lost its store or restored a backup; keeping missing pods for a while",
 			zap.Int("pods", held), zap.Duration("for", wipeGrace), zap.String("version", version))
 	}
-	s.wake()
+	s.signal.Set()
 }
 
 // isWiped reports whether the server's version is older than one that this node has seen:
@@ -85,7 +85,7 @@ func (s *Source) remove(p *v1.Pod) {
 	s.version = p.ResourceVersion
 	if e := s.pods[keyOf(p)]; e != nil && e.pod.UID == p.UID {
 		s.drop(keyOf(p), e)
-		s.wake()
+		s.signal.Set()
 	}
 }
 
@@ -120,7 +120,7 @@ func (s *Source) set(p *v1.Pod) {
 	// Before the pod is delivered, so that waits knows the objects to wait for.
 	s.refer(&e.refs, refsOf(p))
 	s.changed = s.changed || e.delivered
-	s.wake()
+	s.signal.Set()
 }
 
 // drop forgets a pod. The caller holds s.mu.

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/nodewright/nodewright/internal/wake"
 	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/podmgr"
 )
@@ -26,8 +27,8 @@ type object struct {
 	known bool          // the server has answered since the start
 	// stop ends the watch or the polling. It is nil if neither runs.
 	stop  context.CancelFunc
-	next  []Ref         // objects to which it refers: a claim's volume
-	again chan struct{} // triggers a read, if it is polled
+	next  []Ref       // objects to which it refers: a claim's volume
+	again wake.Signal // triggers a read, if it is polled
 }
 
 // refer replaces the references of a pod or an object, *have, by refs. It adds the new references
@@ -39,11 +40,11 @@ func (s *Source) refer(have *[]Ref, refs []Ref) {
 	for _, r := range refs {
 		o := s.refs[r]
 		if o == nil {
-			o = &object{ref: r, again: make(chan struct{}, 1)}
+			o = &object{ref: r, again: wake.New()}
 			s.refs[r] = o
 		}
 		if r.Kind == kindResource && o.users > 0 && !slices.Contains(old, r) {
-			o.poke() // its status may have changed: it is reserved for one more pod
+			o.again.Set() // its status may have changed: it is reserved for one more pod
 		}
 		o.users++
 		if o.stop == nil && !o.settled() {
@@ -113,14 +114,6 @@ func secretsOf(pv *v1.PersistentVolume) []Ref {
 func (s *Source) leadsTo(from, to Ref) bool {
 	o := s.refs[from]
 	return from == to || o != nil && slices.ContainsFunc(o.next, func(r Ref) bool { return s.leadsTo(r, to) })
-}
-
-// poke triggers a read of a polled object.
-func (o *object) poke() {
-	select {
-	case o.again <- struct{}{}:
-	default:
-	}
 }
 
 // settled reports whether an object is known and immutable, so that it need not be
@@ -237,7 +230,7 @@ func (s *Source) know(o *object, latest metav1.Object) {
 			return s.leadsTo(r, o.ref)
 		})
 	}
-	s.wake()
+	s.signal.Set()
 }
 
 // addObjects adds the existing objects to a snapshot. The caller holds s.mu. The lists are

@@ -88,11 +88,8 @@ func (s *Store) collect(ctx context.Context) (files <-chan struct{}) {
 	s.mu.Lock()
 	s.purged = append(s.purged, done)
 	s.mu.Unlock()
-	// One pending wake-up of Run is enough, and the caller does not wait for the disk.
-	select {
-	case s.purge <- struct{}{}:
-	default:
-	}
+	// Run deletes the files: the caller does not wait for the disk.
+	s.purge.Set()
 	return done
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/nodewright/nodewright/checkpoint"
 	"github.com/nodewright/nodewright/internal/ownerlock"
 	"github.com/nodewright/nodewright/internal/safefile"
+	"github.com/nodewright/nodewright/internal/wake"
 )
 
 // maxStored is the maximum number of layers, images and leases that are read at the start.
@@ -52,7 +53,7 @@ type Store struct {
 	writes      chan struct{} // has a token while image records are written
 	work        sync.WaitGroup
 	preloaded   chan struct{} // closed when the preloaded images have been imported
-	purge       chan struct{} // the trash may have files
+	purge       wake.Signal   // the trash may have files
 
 	mu sync.Mutex // never held during disk I/O
 	// images has each image by its ID, also incomplete ones.
@@ -133,7 +134,7 @@ func New(cfg Config) (*Store, error) {
 	}
 	return &Store{
 		cfg: cfg, bandwidth: bandwidth, ready: make(chan struct{}), over: make(chan struct{}),
-		unpackSlots: make(chan struct{}, unpackJobs()), disk: make(chan struct{}, 1), writes: make(chan struct{}, 1), purge: make(chan struct{}, 1), preloaded: make(chan struct{}),
+		unpackSlots: make(chan struct{}, unpackJobs()), disk: make(chan struct{}, 1), writes: make(chan struct{}, 1), purge: wake.New(), preloaded: make(chan struct{}),
 		images: map[digest]*record{}, tags: map[string]digest{}, layers: map[string]*layer{}, leases: map[string]*lease{},
 		flights: map[digest]*flight{}, pulls: map[string]*[]wanted{}, lanes: map[string]*lane{}, changed: make(chan struct{}), partial: map[string]partial{},
 	}, nil

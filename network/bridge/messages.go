@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
@@ -55,24 +56,12 @@ func (c contents) elements() []element {
 			all = append(all, element{set, key, val})
 		}
 	}
-	slices.SortFunc(all, func(a, b element) int {
-		if a.set != b.set {
-			return compare(a.set, b.set)
-		}
-		return compare(a.key, b.key)
-	})
+	slices.SortFunc(all, element.compare)
 	return all
 }
 
-// compare orders strings for slices.SortFunc.
-func compare(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
+func (e element) compare(o element) int {
+	return cmp.Or(cmp.Compare(e.set, o.set), cmp.Compare(e.key, o.key))
 }
 
 // A batch has the messages of one transaction, without its begin and its end. The kernel executes

@@ -210,7 +210,7 @@ func elementsOf(one *pod) []element {
 	for _, f := range one.forwards {
 		all = append(all, f.element(one.plan))
 	}
-	slices.SortFunc(all, func(a, b element) int { return compare(a.set+"\x00"+a.key, b.set+"\x00"+b.key) })
+	slices.SortFunc(all, element.compare)
 	return all
 }
 

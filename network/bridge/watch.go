@@ -10,6 +10,8 @@ import (
 	"github.com/mdlayher/netlink"
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
+
+	"github.com/nodewright/nodewright/internal/wake"
 )
 
 // Pauses before an event is handled, since more events may follow.
@@ -29,11 +31,11 @@ const (
 type inbox struct {
 	mu   sync.Mutex
 	all  change
-	wake chan struct{}
+	wake wake.Signal
 }
 
 // newInbox returns an empty inbox.
-func newInbox() *inbox { return &inbox{wake: make(chan struct{}, 1)} }
+func newInbox() *inbox { return &inbox{wake: wake.New()} }
 
 // put adds changes, and wakes the reader. It does not block.
 func (b *inbox) put(c change) {
@@ -43,10 +45,7 @@ func (b *inbox) put(c change) {
 	b.mu.Lock()
 	b.all |= c
 	b.mu.Unlock()
-	select {
-	case b.wake <- struct{}{}:
-	default:
-	}
+	b.wake.Set()
 }
 
 // take returns all changes since the last call.

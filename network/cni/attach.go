@@ -165,10 +165,7 @@ func (p *Plugin) SetUp(ctx context.Context, a network.Attachment, netns string, 
 		return r, nil
 	})
 	if err != nil {
-		select {
-		case p.failed <- struct{}{}: // is the network ready at all?
-		default:
-		}
+		p.failed.Set() // is the network ready at all?
 		return network.Result{}, naming(s.list, err)
 	}
 	return r, nil

@@ -14,6 +14,7 @@ import (
 	"github.com/nodewright/nodewright/internal/detached"
 	"github.com/nodewright/nodewright/internal/dirwatch"
 	"github.com/nodewright/nodewright/internal/hostports"
+	"github.com/nodewright/nodewright/internal/wake"
 	"github.com/nodewright/nodewright/network"
 )
 
@@ -36,7 +37,7 @@ type Plugin struct {
 	loads   detached.Group[[]string]
 	asks    detached.Group[error]    // running calls for the status
 	asksVer detached.Group[[]string] // running calls for versions, by executable
-	failed  chan struct{}
+	failed  wake.Signal
 	changed atomic.Pointer[func()]
 
 	// ready points to the result of Status, which may be nil.
@@ -70,7 +71,7 @@ func New(cfg Config) (*Plugin, error) {
 	}
 	p := &Plugin{
 		cfg: cfg, processes: groups{}, pause: busyPause,
-		failed: make(chan struct{}, 1), results: map[string]json.RawMessage{}, ports: hostports.Held{Reserved: slices.Clone(cfg.Reserved)},
+		failed: wake.New(), results: map[string]json.RawMessage{}, ports: hostports.Held{Reserved: slices.Clone(cfg.Reserved)},
 	}
 	p.dir = &directory{path: cfg.ConfDir, log: cfg.Log, versions: &versions{
 		binDirs: cfg.BinDirs, ask: p.askVersion, now: time.Now, known: map[string]answer{}, used: map[string]bool{},

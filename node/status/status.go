@@ -11,6 +11,8 @@ import (
 
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/internal/wake"
 )
 
 // Machine reads the facts of the machine. It is called every few minutes, to detect added memory or
@@ -107,12 +109,10 @@ const (
 // Manager computes the status of a node. Its methods may be called from any
 // goroutine. Run owns its goroutines.
 type Manager struct {
-	cfg Config
-	// changes has room for one value, like the two channels below: an unread signal stands for
-	// all later ones.
-	changes chan struct{}
-	images  chan struct{}
-	poll    chan struct{}
+	cfg     Config
+	changes wake.Signal // the status may have changed
+	images  wake.Signal // images were pulled or removed
+	poll    wake.Signal // the connection to the runtime was lost or opened
 
 	// mu guards all fields below. It is never held during a call of Config's
 	// functions.
@@ -174,7 +174,7 @@ func New(cfg Config) (*Manager, error) {
 	return &Manager{
 		cfg: cfg, factsErr: errors.New("the machine has not been read yet"), network: errNetworkUnknown,
 		addr:    Addressing{Hostname: cfg.Hostname, NodeIPs: cfg.NodeIPs, External: cfg.External},
-		changes: make(chan struct{}, 1), images: make(chan struct{}, 1), poll: make(chan struct{}, 1),
+		changes: wake.New(), images: wake.New(), poll: wake.New(),
 	}, nil
 }
 
@@ -190,25 +190,17 @@ func (m *Manager) Changed() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.open {
-		nudge(m.changes)
+		m.changes.Set()
 	}
 }
 
 // ImagesChanged reports that images were pulled or removed. They are listed a
 // second later, together with other changes. It returns at once.
-func (m *Manager) ImagesChanged() { nudge(m.images) }
+func (m *Manager) ImagesChanged() { m.images.Set() }
 
 // RuntimeChanged reports that the connection to the runtime was lost or opened: the
 // runtime is called now, and each second until it answers. It returns at once.
-func (m *Manager) RuntimeChanged() { nudge(m.poll) }
-
-// nudge sends a value to a channel with room for one value, unless it has one.
-func nudge(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
+func (m *Manager) RuntimeChanged() { m.poll.Set() }
 
 // Fill writes the status into node, which the caller owns. The caller publishes node,
 // then sends the returned events, then calls Reported. A part of the status whose input

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
+	"github.com/nodewright/nodewright/internal/wake"
 	"github.com/nodewright/nodewright/record"
 )
 
@@ -59,7 +60,7 @@ const (
 type Exporter struct {
 	cfg  Config
 	met  *metrics
-	wake chan struct{} // capacity 1
+	wake wake.Signal
 	// open opens the connection.
 	open func(*Config) (*sender, error)
 
@@ -102,7 +103,7 @@ func New(cfg Config) (*Exporter, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("otlp: %w", err)
 	}
-	return &Exporter{cfg: cfg, met: met, wake: make(chan struct{}, 1), news: map[life]bool{}, open: func(c *Config) (*sender, error) { return dial(c) }}, nil
+	return &Exporter{cfg: cfg, met: met, wake: wake.New(), news: map[life]bool{}, open: func(c *Config) (*sender, error) { return dial(c) }}, nil
 }
 
 // checkEndpoint parses a target of gRPC. It connects to nothing.
@@ -148,10 +149,7 @@ func (x *Exporter) Record(e record.Entry) {
 		return
 	}
 	x.queue, x.bytes = append(x.queue, queued{e, fact, changed}), x.bytes+len(fact)+perEntry
-	select {
-	case x.wake <- struct{}{}:
-	default:
-	}
+	x.wake.Set()
 }
 
 // take returns the entries of the queue and how many were dropped since, and empties the queue.

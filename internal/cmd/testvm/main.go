@@ -81,7 +81,7 @@ func main() {
 	flag.StringVar(&s.run, "run", "", "only tests that match this `regexp`")
 	flag.StringVar(&s.args, "args", "", "more `arguments` of the tests, separated by blanks")
 	flag.BoolVar(&s.systemd, "systemd", os.Getenv("SYSTEMD") != "", "run the tests as a unit of systemd; SYSTEMD=1 has the same effect")
-	flag.DurationVar(&s.limit, "timeout", time.Hour, "how `long` the machine may run")
+	flag.DurationVar(&s.limit, "timeout", 2*time.Hour, "how `long` the machine may run")
 	flag.IntVar(&s.cpus, "cpus", 2, "`number` of the machine's CPUs")
 	flag.Var(&s.memory, "memory", "the machine's memory, which also holds all files that tests write; a `size` such as 3G or 3072M")
 	flag.StringVar(&s.accel, "accel", "tcg", "qemu's `accelerator`; kvm is faster where it works")

@@ -2,6 +2,7 @@ package ocispec
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"path"
 	"slices"
@@ -21,7 +22,7 @@ func (c *compiler) process() error {
 	if p.Env, err = environment(in); err != nil {
 		return err
 	}
-	p.Cwd = path.Join("/", firstOf(in.Container.GetWorkingDir(), in.Image.WorkingDir))
+	p.Cwd = path.Join("/", cmp.Or(in.Container.GetWorkingDir(), in.Image.WorkingDir))
 	p.NoNewPrivileges = in.security().GetNoNewPrivs()
 	p.User = specs.User{UID: in.User.UID, GID: in.User.GID, AdditionalGids: slices.Clone(in.User.Groups)}
 	if r := in.linux().GetResources(); r != nil {
@@ -32,15 +33,6 @@ func (c *compiler) process() error {
 		p.OOMScoreAdj = new(int(max(score, in.Machine.LeastOOMScoreAdj)))
 	}
 	return nil
-}
-
-func firstOf(s ...string) string {
-	for _, s := range s {
-		if s != "" {
-			return s
-		}
-	}
-	return ""
 }
 
 // args returns the arguments of the process. By the rules of the CRI, a command of the
