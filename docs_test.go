@@ -421,8 +421,8 @@ func TestGeneratedDocuments(t *testing.T) {
 
 var packageClause = regexp.MustCompile(`(?m)^package (\w+)$`)
 
-// Programs in documents are formatted and compile, and those with a block of output after them print it;
-// manifests and configurations are valid. The programs are a module of their own with
+// Programs in documents are formatted and compile, and those with a block of output after them
+// print it; manifests and configurations are valid. The programs are a module of their own with
 // nothing but this one and what it requires.
 func TestGuides(t *testing.T) {
 	dir := guideModule(t)
