@@ -41,7 +41,7 @@ func TestHTTP2CanBeTurnedOff(t *testing.T) {
 	}
 }
 
-// If one port cannot be opened, Run closes the listeners that it was given for the others.
+// If ports cannot be opened, the error names each, and Run closes the listeners that it was given.
 func TestPortInUse(t *testing.T) {
 	var l [2]net.Listener
 	for i := range l {
@@ -63,6 +63,17 @@ func TestPortInUse(t *testing.T) {
 	}
 	if err := l[1].Close(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("the listener of the healthz port is not closed: %v", err)
+	}
+
+	c.Healthz, c.HealthzPort = nil, c.ReadOnlyPort
+	if s, err = server.New(c); err != nil {
+		t.Fatal(err)
+	}
+	err = s.Run(t.Context())
+	for _, want := range []string{"read-only port", "healthz port"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want one about the %s", err, want)
+		}
 	}
 }
 

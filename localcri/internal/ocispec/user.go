@@ -79,8 +79,8 @@ func ResolveUser(sc *runtimeapi.LinuxContainerSecurityContext, image string, pas
 	return u, nil
 }
 
-// user returns the IDs of a user, who is given as a name, an ID or "", and the name by which
-// /etc/group may list him. field is what gave the user.
+// user returns the IDs of a user, which is given as a name, an ID or "", and the login name for
+// lookups in /etc/group. Errors name field.
 func user(field, name string, passwd []byte) (u User, login string, err error) {
 	if name == "" {
 		return User{}, "root", nil
@@ -135,6 +135,7 @@ func groupID(name string, group []byte) (uint32, error) {
 	return gid, nil
 }
 
+// wantID says in errors which IDs are valid; see number.
 const wantID = "must be from 0 to 2147483647"
 
 // maxGroups is the maximum number of groups of a process (NGROUPS_MAX of limits.h).
