@@ -26,47 +26,14 @@ func (q question) hints(m numa.Machine) numa.Hints {
 		h.Any = true
 		return h
 	}
-	// Devices with the same nodes are equal here, so they are counted. A machine may list
-	// thousands of devices, and the loop over candidates below runs 255 times on 8 nodes.
-	type count struct{ installed, free int }
-	kinds := map[numa.NodeSet]*count{}
-	var with, must numa.NodeSet
-	var musts []numa.NodeSet
-	free := 0
-	for _, d := range q.devices {
-		forced := slices.Contains(q.must, d.ID)
-		usable := forced || q.free(d.ID)
-		if usable {
-			free++
-		}
-		// As in the kubelet, a device without nodes counts as available but is in no set of
-		// nodes.
-		if d.Nodes == 0 {
-			continue
-		}
-		with |= d.Nodes
-		k := kinds[d.Nodes]
-		if k == nil {
-			k = &count{}
-			kinds[d.Nodes] = k
-		}
-		k.installed++
-		if usable {
-			k.free++
-		}
-		// Only distinct nodes are kept, so that forced devices on the same nodes are checked
-		// once.
-		if forced && !d.Nodes.SubsetOf(must) {
-			must |= d.Nodes
-			musts = append(musts, d.Nodes)
-		}
-	}
-	if free < q.n {
+	s := q.supply()
+	if s.free < q.n {
 		return h
 	}
 	all := m.AllNodes()
 	// Nodes that the machine does not have are ignored. A device with no other node has none.
-	if with &= all; with == 0 {
+	with := s.nodes & all
+	if with == 0 {
 		with = all
 	}
 	// The preference is compared with all installed devices, not only the free ones: on a busy
@@ -77,18 +44,12 @@ func (q question) hints(m numa.Machine) numa.Hints {
 		if all.Len() <= maxAllSubsets && !nodes.SubsetOf(with) {
 			continue
 		}
-		var sum count
-		for near, k := range kinds {
-			if near&nodes != 0 {
-				sum.installed += k.installed
-				sum.free += k.free
-			}
-		}
+		sum := s.near(nodes)
 		if sum.installed >= q.n {
 			fewest = min(fewest, nodes.Len())
 		}
 		// Devices that the pod reuses must be within the set.
-		outside := slices.ContainsFunc(musts, func(near numa.NodeSet) bool { return near&nodes == 0 })
+		outside := slices.ContainsFunc(s.musts, func(near numa.NodeSet) bool { return near&nodes == 0 })
 		if sum.free >= q.n && !outside {
 			candidates = append(candidates, nodes)
 		}
@@ -98,6 +59,63 @@ func (q question) hints(m numa.Machine) numa.Hints {
 		h.List = append(h.List, numa.Hint{Nodes: nodes, Preferred: nodes.Len() == fewest})
 	}
 	return h
+}
+
+// supply counts the devices of a question by the nodes that they are near.
+type supply struct {
+	// kinds has the devices with nodes. Devices with the same nodes are equal here, so they are
+	// counted: a machine may list thousands of devices, and hints looks at 255 sets on 8 nodes.
+	kinds map[numa.NodeSet]*deviceCount
+	nodes numa.NodeSet   // nodes with devices
+	musts []numa.NodeSet // nodes of the devices that have to be used
+	free  int            // devices that may be used, including those without nodes
+}
+
+type deviceCount struct{ installed, free int }
+
+func (q question) supply() supply {
+	s := supply{kinds: map[numa.NodeSet]*deviceCount{}}
+	var must numa.NodeSet
+	for _, d := range q.devices {
+		forced := slices.Contains(q.must, d.ID)
+		usable := forced || q.free(d.ID)
+		if usable {
+			s.free++
+		}
+		// As in the kubelet, a device without nodes counts as available but is in no set of
+		// nodes.
+		if d.Nodes == 0 {
+			continue
+		}
+		s.nodes |= d.Nodes
+		k := s.kinds[d.Nodes]
+		if k == nil {
+			k = &deviceCount{}
+			s.kinds[d.Nodes] = k
+		}
+		k.installed++
+		if usable {
+			k.free++
+		}
+		// Only distinct nodes are kept, so that forced devices on the same nodes are checked
+		// once.
+		if forced && !d.Nodes.SubsetOf(must) {
+			must |= d.Nodes
+			s.musts = append(s.musts, d.Nodes)
+		}
+	}
+	return s
+}
+
+// near counts the devices that are near one of the nodes.
+func (s *supply) near(nodes numa.NodeSet) (sum deviceCount) {
+	for near, k := range s.kinds {
+		if near&nodes != 0 {
+			sum.installed += k.installed
+			sum.free += k.free
+		}
+	}
+	return sum
 }
 
 // maxAllSubsets is the number of nodes up to which numa.Candidates returns every set. It is the

@@ -3,6 +3,7 @@ package gc
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -143,40 +144,18 @@ func decideContainers(p ContainerPolicy, s situation, all []Container) []judgedC
 		name string
 	}
 	out := make([]judgedContainer, len(all))
-	units := map[unit][]*judgedContainer{}
+	units := map[unit][]*judgedContainer{} // instances to which limits apply
 	for i, c := range all {
 		v := &out[i]
-		v.Container, v.StopFirst = c, c.State.Runs() == observed.Maybe
-		// Not every runtime reports the end. An end before the creation is ignored: the clock
-		// was set back.
-		died := c.CreatedAt
-		if c.FinishedAt.After(died) {
-			died = c.FinishedAt
-		}
-		switch {
-		case c.State == observed.Running:
-			v.Verdict = containerRunning
-		// A created container of a terminated pod is never started, so it counts as dead.
-		case c.State == observed.Created && s.pod(c.Pod) == Live:
-			v.Verdict = containerStarting
-		case p.MinAge > 0 && s.Now.Sub(died) < p.MinAge: // 0 disables it, whatever the clock says
-			v.Verdict = containerYoung
-		default:
-			v.Verdict = containerWithin // unless a limit applies
+		*v = judgedContainer{Container: c, Verdict: s.verdict(p, c), StopFirst: c.State.Runs() == observed.Maybe, made: c.CreatedAt}
+		if v.Verdict == containerWithin {
 			u := unit{c.Pod, c.Name}
 			units[u] = append(units[u], v)
 		}
 	}
 	for u, vs := range units {
-		// made never decreases from one attempt to the next, even if the clock was set back.
 		slices.SortFunc(vs, byAttempt)
-		made := time.Time{}
-		for _, v := range slices.Backward(vs) {
-			if v.CreatedAt.After(made) {
-				made = v.CreatedAt
-			}
-			v.made = made
-		}
+		setMade(vs)
 		switch state := s.pod(u.pod); {
 		// Status and logs of such a pod are not needed again.
 		case state == Deleted, state == Terminated && s.All:
@@ -188,35 +167,10 @@ func decideContainers(p ContainerPolicy, s situation, all []Container) []judgedC
 		if p.MaxPerContainer >= 0 {
 			vs = keep(vs, p.MaxPerContainer)
 		}
-		if units[u] = vs; len(vs) == 0 {
-			// A container without instances does not count for the limit over all.
-			delete(units, u)
-		}
+		units[u] = vs
 	}
 	if p.MaxContainers >= 0 {
-		total := 0
-		for _, vs := range units {
-			total += len(vs)
-		}
-		if total > p.MaxContainers {
-			// As in the kubelet: first the same limit for every container, so that a container
-			// that crashes often does not displace the last instances of others. If one for each
-			// is still too much, the oldest of all are removed.
-			each := max(1, p.MaxContainers/len(units))
-			var left []*judgedContainer
-			for _, vs := range units {
-				left = append(left, keep(vs, each)...)
-			}
-			slices.SortFunc(left, newestFirst)
-			// keep changes the verdicts; its result is not needed here.
-			keep(left, p.MaxContainers)
-		}
-	}
-	// Instances in no unit have no made yet.
-	for i := range out {
-		if out[i].made.IsZero() {
-			out[i].made = out[i].CreatedAt
-		}
+		keepOfAll(slices.Collect(maps.Values(units)), p.MaxContainers)
 	}
 	slices.SortStableFunc(out, func(a, b judgedContainer) int {
 		if a.Verdict != containerRemove || b.Verdict != containerRemove {
@@ -226,6 +180,61 @@ func decideContainers(p ContainerPolicy, s situation, all []Container) []judgedC
 		return newestFirst(&b, &a)
 	})
 	return out
+}
+
+// verdict returns the verdict on a container before limits apply: containerWithin, unless the
+// container stays in any case.
+func (s *situation) verdict(p ContainerPolicy, c Container) containerVerdict {
+	// Not every runtime reports the end. An end before the creation is ignored: the clock was set
+	// back.
+	died := c.CreatedAt
+	if c.FinishedAt.After(died) {
+		died = c.FinishedAt
+	}
+	switch {
+	case c.State == observed.Running:
+		return containerRunning
+	// A created container of a terminated pod is never started, so it counts as dead.
+	case c.State == observed.Created && s.pod(c.Pod) == Live:
+		return containerStarting
+	case p.MinAge > 0 && s.Now.Sub(died) < p.MinAge: // 0 disables it, whatever the clock says
+		return containerYoung
+	default:
+		return containerWithin
+	}
+}
+
+// setMade sets made of the instances of a container, which are sorted by byAttempt. made never
+// decreases from one attempt to the next, even if the clock was set back.
+func setMade(vs []*judgedContainer) {
+	var made time.Time
+	for _, v := range slices.Backward(vs) {
+		if v.CreatedAt.After(made) {
+			made = v.CreatedAt
+		}
+		v.made = made
+	}
+}
+
+// keepOfAll keeps at most n instances of all containers. As in the kubelet, there is first the same
+// limit for every container, so that a container that crashes often does not displace the last
+// instances of others. If one for each is still too much, the oldest of all are removed.
+func keepOfAll(units [][]*judgedContainer, n int) {
+	total, containers := 0, 0
+	for _, vs := range units {
+		total += len(vs)
+		containers += min(len(vs), 1)
+	}
+	if total <= n {
+		return
+	}
+	each := max(1, n/containers)
+	var left []*judgedContainer
+	for _, vs := range units {
+		left = append(left, keep(vs, each)...)
+	}
+	slices.SortFunc(left, newestFirst)
+	keep(left, n)
 }
 
 // byAttempt compares instances of one container, newest first: by attempt, then by time, since

@@ -113,43 +113,9 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container) error {
 	if err := s.checkPrevious(ctx, c); err != nil {
 		return err
 	}
-	// The image comes before the configuration, which takes the user from it
-	// where the spec names none.
-	facts, err := s.image(ctx, c)
-	if err == nil {
-		err = s.imageVolumeErr(c)
-	}
+	plan, restarts, err := s.prepareContainer(ctx, c, last)
 	if err != nil {
-		err = newImageError(err, time.Now())
-		// A pull that was interrupted for the pod's end is no failure to tell users
-		// of.
-		if ctx.Err() == nil {
-			m.causeEvent(pod, c.Name, causeOf(err))
-		}
 		return err
-	}
-	restarts, err := m.restartCount(ctx, s.in, c, last)
-	if err != nil {
-		return s.failed(ctx, c, "", podlife.CreateFailed, err)
-	}
-	plan, err := s.compile(ctx, c, podspec.ContainerOptions{
-		RestartCount: restarts, Image: facts, TargetID: s.target(c.Name),
-	})
-	if err != nil {
-		return s.failed(ctx, c, "", podlife.ConfigFailed, err)
-	}
-	s.warn(plan.Warnings)
-	// The instance's name in the runtime is made from Attempt, which must be new
-	// even where the restart count is not: the runtime refuses a name that it
-	// knows.
-	plan.Config.Metadata.Attempt = attemptAfter(plan.Config.GetMetadata().GetAttempt(), last)
-	// The runtime mounts these files and parts of volumes when it creates the
-	// container: it makes a directory of each that is missing, or fails.
-	if err := s.materialize(ctx, plan); err != nil {
-		return s.failed(ctx, c, "", podlife.ConfigFailed, err)
-	}
-	if err := s.subPaths(ctx, c, plan); err != nil {
-		return s.failed(ctx, c, "", podlife.ConfigFailed, err)
 	}
 	// The instance that was never started goes only now: while the steps above
 	// fail, it carries the restart count.
@@ -178,23 +144,76 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container) error {
 	m.containerEvent(pod, c.Name, v1.EventTypeNormal, "Started", "Container started")
 	s.started(id, c, plan, restarts)
 	s.linkLog(ctx, id, c.Name, plan.Config.GetLogPath())
-	// The hook runs beside the container's own process, which may not be ready:
-	// Kubernetes promises no order between them. Its failure ends the container.
-	if c.Lifecycle != nil && c.Lifecycle.PostStart != nil {
-		if err := m.runHook(ctx, pod, s.in.PodIPs, c, id, c.Lifecycle.PostStart); err != nil {
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			why := podlife.Cause{Kind: podlife.HookFailed}
-			m.causeEvent(pod, c.Name, why)
-			// The hook's error is the one to show. If the kill fails, the next
-			// observation shows a container that runs, which is kept.
-			_ = m.killContainer(ctx, pod, &observed.Pod{UID: pod.UID, Sandboxes: []observed.Sandbox{{IPs: s.in.PodIPs}}}, &observed.Container{ID: id, Name: c.Name, State: observed.Running},
-				why, "FailedPostStartHook", nil)
-			return as(podlife.HookFailed, err)
-		}
+	return s.postStart(ctx, c, id)
+}
+
+// prepareContainer gets the image of a container and makes what the runtime needs to create it. It
+// also returns the restart count. last is the newest instance, which may be nil.
+func (s *syncing) prepareContainer(ctx context.Context, c *v1.Container, last *observed.Container) (*podspec.ContainerPlan, int32, error) {
+	m, pod := s.m, s.pod
+	// The image comes before the configuration, which takes the user from it
+	// where the spec names none.
+	facts, err := s.image(ctx, c)
+	if err == nil {
+		err = s.imageVolumeErr(c)
 	}
-	return nil
+	if err != nil {
+		err = newImageError(err, time.Now())
+		// A pull that was interrupted for the pod's end is no failure to tell users
+		// of.
+		if ctx.Err() == nil {
+			m.causeEvent(pod, c.Name, causeOf(err))
+		}
+		return nil, 0, err
+	}
+	restarts, err := m.restartCount(ctx, s.in, c, last)
+	if err != nil {
+		return nil, 0, s.failed(ctx, c, "", podlife.CreateFailed, err)
+	}
+	plan, err := s.compile(ctx, c, podspec.ContainerOptions{
+		RestartCount: restarts, Image: facts, TargetID: s.target(c.Name),
+	})
+	if err != nil {
+		return nil, 0, s.failed(ctx, c, "", podlife.ConfigFailed, err)
+	}
+	s.warn(plan.Warnings)
+	// The instance's name in the runtime is made from Attempt, which must be new
+	// even where the restart count is not: the runtime refuses a name that it
+	// knows.
+	plan.Config.Metadata.Attempt = attemptAfter(plan.Config.GetMetadata().GetAttempt(), last)
+	// The runtime mounts these files and parts of volumes when it creates the
+	// container: it makes a directory of each that is missing, or fails.
+	if err := s.materialize(ctx, plan); err != nil {
+		return nil, 0, s.failed(ctx, c, "", podlife.ConfigFailed, err)
+	}
+	if err := s.subPaths(ctx, c, plan); err != nil {
+		return nil, 0, s.failed(ctx, c, "", podlife.ConfigFailed, err)
+	}
+	return plan, restarts, nil
+}
+
+// postStart runs the postStart hook of a container, if it has one. The hook runs beside the
+// container's own process, which may not be ready: Kubernetes promises no order between them. If
+// the hook fails, the container is killed.
+func (s *syncing) postStart(ctx context.Context, c *v1.Container, id string) error {
+	if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
+		return nil
+	}
+	m, pod := s.m, s.pod
+	err := m.runHook(ctx, pod, s.in.PodIPs, c, id, c.Lifecycle.PostStart)
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	why := podlife.Cause{Kind: podlife.HookFailed}
+	m.causeEvent(pod, c.Name, why)
+	// The hook's error is the one to show. If the kill fails, the next
+	// observation shows a container that runs, which is kept.
+	_ = m.killContainer(ctx, pod, &observed.Pod{UID: pod.UID, Sandboxes: []observed.Sandbox{{IPs: s.in.PodIPs}}}, &observed.Container{ID: id, Name: c.Name, State: observed.Running},
+		why, "FailedPostStartHook", nil)
+	return as(podlife.HookFailed, err)
 }
 
 // replace removes last, a container that was never started and whose configuration may be out of

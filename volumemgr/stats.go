@@ -44,33 +44,74 @@ type Stats struct {
 // directory is walked at most once a minute. If a walk takes longer than one call may, or another
 // call is walking the directory, the result has what is counted so far (Usage.AtLeast).
 func (m *Manager) Stats(ctx context.Context, uid types.UID) ([]Stats, error) {
-	type result struct {
-		volume int
-		usage  Usage
-		err    error
-	}
-	type measured struct {
-		arg   *Volume
-		names []string
-		kept  Usage // usage of the last walk; At is zero if there was none
-		over  bool  // the result of this volume was added
-	}
-	var volumes []measured
-	m.mu.Lock()
-	var all []*volume
-	if p := m.pods[uid]; p != nil {
-		for _, v := range p.volumes {
-			if v.has == present && v.desired && !v.key.block {
-				all = append(all, v)
+	var out []Stats
+	var errs []error
+	for _, v := range m.measureAll(ctx, uid) {
+		u, err := v.wait(ctx)
+		if errors.Is(err, ErrNoUsage) {
+			continue
+		}
+		if err != nil {
+			errs = append(errs, &Error{Volume: v.names[0], Err: err})
+			// The last known usage is a lower bound, so that a failed walk does not hide an
+			// exceeded limit.
+			if u, u.AtLeast = v.kept, true; u.At.IsZero() {
+				continue
 			}
 		}
+		for _, name := range v.names {
+			out = append(out, Stats{Name: name, Claim: claimOf(v.arg.Pod, name), Ephemeral: ephemeral(v.arg.Spec), Usage: u})
+		}
 	}
-	// Buffered for all results, so that a goroutine that outlives this call does not block.
-	results := make(chan result, len(all))
-	for i, v := range all {
-		volumes = append(volumes, measured{arg: m.arg(v), names: v.outer, kept: v.usage})
+	slices.SortFunc(out, func(a, b Stats) int { return strings.Compare(a.Name, b.Name) })
+	return out, errors.Join(errs...)
+}
+
+// measurement is the measurement of a volume by a goroutine.
+type measurement struct {
+	arg    *Volume
+	names  []string
+	kept   Usage         // usage of the last walk; At is zero if there was none
+	result chan measured // buffered, so that a goroutine that outlives the call of Stats does not block
+}
+
+type measured struct {
+	usage Usage
+	err   error
+}
+
+// wait returns the result. After the end of ctx it is an error: a statfs call cannot be interrupted
+// if its server is gone. The call is not repeated before it has returned.
+func (v *measurement) wait(ctx context.Context) (Usage, error) {
+	select {
+	case r := <-v.result:
+		return r.usage, r.err
+	case <-ctx.Done():
+	}
+	select {
+	case r := <-v.result: // it arrived at the same time
+		return r.usage, r.err
+	default:
+		return Usage{}, ctx.Err()
+	}
+}
+
+// measureAll starts to measure the pod's mounted volumes.
+func (m *Manager) measureAll(ctx context.Context, uid types.UID) (all []*measurement) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := m.pods[uid]
+	if p == nil {
+		return nil
+	}
+	for _, v := range p.volumes {
+		if v.has != present || !v.desired || v.key.block {
+			continue
+		}
+		one := &measurement{arg: m.arg(v), names: v.outer, kept: v.usage, result: make(chan measured, 1)}
+		all = append(all, one)
 		if v.measuring {
-			results <- result{i, v.usage, fmt.Errorf("%w: measure usage of volume", ErrHung)}
+			one.result <- measured{err: fmt.Errorf("%w: measure usage of volume", ErrHung)}
 			continue
 		}
 		// Only the measuring goroutine clears it, however long it takes.
@@ -78,59 +119,16 @@ func (m *Manager) Stats(ctx context.Context, uid types.UID) ([]Stats, error) {
 		if v.survey == nil {
 			v.survey = &diskusage.Survey{}
 		}
-		arg, walked := volumes[i].arg, walked{v.usage, v.due, v.survey}
+		walked := walked{v.usage, v.due, v.survey}
 		go func() {
-			u, err := m.measure(ctx, v, arg, walked)
+			u, err := m.measure(ctx, v, one.arg, walked)
 			m.mu.Lock()
 			v.measuring = false
 			m.mu.Unlock()
-			results <- result{i, u, err}
+			one.result <- measured{u, err}
 		}()
 	}
-	m.mu.Unlock()
-
-	var out []Stats
-	var errs []error
-	// note adds a result. For a volume that could not be measured, it adds the last known usage
-	// as a lower bound, so that a failed walk does not hide an exceeded limit.
-	note := func(v *measured, u Usage, err error) {
-		v.over = true
-		if errors.Is(err, ErrNoUsage) {
-			return
-		}
-		if err != nil {
-			errs = append(errs, &Error{Volume: v.names[0], Err: err})
-			if u, u.AtLeast = v.kept, true; u.At.IsZero() {
-				return
-			}
-		}
-		for _, name := range v.names {
-			out = append(out, Stats{Name: name, Claim: claimOf(v.arg.Pod, name), Ephemeral: ephemeral(v.arg.Spec), Usage: u})
-		}
-	}
-	for range volumes {
-		select {
-		case r := <-results:
-			note(&volumes[r.volume], r.usage, r.err)
-			continue
-		case <-ctx.Done():
-		}
-		// Results that arrived at the same time as the end of ctx are used.
-		for len(results) > 0 {
-			r := <-results
-			note(&volumes[r.volume], r.usage, r.err)
-		}
-		// A statfs call cannot be interrupted if its server is gone. It is abandoned, and not
-		// repeated before it returns.
-		for i := range volumes {
-			if !volumes[i].over {
-				note(&volumes[i], Usage{}, ctx.Err())
-			}
-		}
-		break
-	}
-	slices.SortFunc(out, func(a, b Stats) int { return strings.Compare(a.Name, b.Name) })
-	return out, errors.Join(errs...)
+	return all
 }
 
 // walked is the usage of a volume as counted by walking it.
