@@ -57,7 +57,9 @@ func TestHostPort(t *testing.T) {
 	// The port is free again when the pod has gone.
 	l.remove("web.yaml")
 	l.untilGone("web")
-	if got := ask(); !strings.Contains(got, "refused") {
+	got := ask()
+	// On a machine without another network the node's address was the bridge's.
+	if !strings.Contains(got, "connection refused") && !strings.Contains(got, "network is unreachable") {
 		t.Errorf("the port of a pod that is gone: %s", got)
 	}
 }
@@ -106,9 +108,9 @@ func TestAttachedSeenFromInside(t *testing.T) {
 	res := m.Sync(t.Context(), podruntime.Request{Spec: in, Observed: look()})
 	l.must(res.Err())
 	end := look().Containers[0]
-	for limit := time.Now().Add(patience); end.State != observed.Exited; end = look().Containers[0] {
+	for limit := time.Now().Add(testTimeout); end.State != observed.Exited; end = look().Containers[0] {
 		if time.Now().After(limit) {
-			t.Fatalf("the container is %s after %v", end.State, patience)
+			t.Fatalf("the container is %s after %v", end.State, testTimeout)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}

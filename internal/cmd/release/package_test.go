@@ -355,6 +355,9 @@ const inside = "RELEASE_TEST_AGENT"
 // with the shell, which is process 1 of its namespace.
 func TestPackage(t *testing.T) {
 	if os.Getenv(inside) == "" {
+		if testing.Short() { // also in the emulated machine
+			t.Skip("compiles the agent; left out by -short")
+		}
 		if os.Getuid() != 0 {
 			testprogram.Missing(t, "needs root, for mounts")
 		}

@@ -208,7 +208,7 @@ func setUp() error {
 	if err := os.Mkdir(tempDir, 0o755); err != nil {
 		return err
 	}
-	if err := os.Chmod(tempDir, 0o1777); err != nil {
+	if err := os.Chmod(tempDir, 0o777|os.ModeSticky); err != nil {
 		return err
 	}
 	for link, target := range map[string]string{

@@ -27,6 +27,7 @@ var podModules = []string{
 	"iptable_nat", "iptable_mangle", "ip6_tables", "ip6table_filter", "ip6table_nat", "ip6table_mangle", "xt_addrtype",
 	"xt_comment", "xt_conntrack", "xt_mark", "xt_MASQUERADE", "xt_multiport", "xt_nat", "xt_tcpudp", "xt_statistic",
 	"ifb", "sch_tbf", "sch_ingress", "cls_u32", "act_mirred", // limits of bandwidth
+	"tun", // for pasta
 }
 
 // A module is a kernel module, ready to load.
