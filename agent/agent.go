@@ -119,9 +119,9 @@ func (a *Agent) Ready() <-chan struct{} { return a.run.ready }
 // ErrStarted is returned by a second Run of an Agent.
 var ErrStarted = errors.New("agent: Run has been called before; an Agent runs once")
 
-// endPatience limits the wait for hanging calls at the end of Run, such as calls to a disk that
+// endTimeout limits the wait for hanging calls at the end of Run, such as calls to a disk that
 // does not answer: an agent can always be stopped.
-const endPatience = 30 * time.Second
+const endTimeout = 30 * time.Second
 
 // Run locks the agent's directories and runs pods until ctx ends. Then it stops its own work,
 // leaves every container running, and returns nil. It returns an error if it cannot begin: the
@@ -167,9 +167,9 @@ func (a *Agent) Run(ctx context.Context) error {
 			return err
 		// done is set to nil; otherwise the closed channel would be selected again at once.
 		case <-done:
-			done, late = nil, time.After(endPatience)
+			done, late = nil, time.After(endTimeout)
 		case <-late:
-			a.log.Error("exiting although some work has not ended", zap.Duration("after", endPatience))
+			a.log.Error("exiting although some work has not ended", zap.Duration("after", endTimeout))
 			return failureOf(running)
 		}
 	}

@@ -194,7 +194,7 @@ func (c *completion) run(ctx context.Context) (last v1.PodStatus, err error) {
 	if !order() {
 		return last, errors.Join(err, errEndedEarly)
 	}
-	late := time.NewTimer(time.Duration(*c.pod.Spec.TerminationGracePeriodSeconds)*time.Second + endPatience)
+	late := time.NewTimer(time.Duration(*c.pod.Spec.TerminationGracePeriodSeconds)*time.Second + endTimeout)
 	defer late.Stop()
 	select {
 	case <-c.deleted:

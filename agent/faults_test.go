@@ -264,7 +264,7 @@ func TestHungDiskHoldsUpNobodyElse(t *testing.T) {
 		poke := &visitor{}
 		n.parts = []part.Part{poke}
 		l := n.start()
-		for range 40 { // the patience with parts that do not restore, and some more
+		for range 40 { // longer than part.RestoreTimeout
 			at := time.Now()
 			time.Sleep(time.Second)
 			synctest.Wait()

@@ -109,8 +109,8 @@ func (a *Agent) lacksObjects(pod *v1.Pod) (out []local.FitMissing) {
 	return out
 }
 
-// volumePatience limits the checks of a pod's volumes in a dry run.
-const volumePatience = 5 * time.Second
+// volumeTimeout limits the checks of a pod's volumes in a dry run.
+const volumeTimeout = 5 * time.Second
 
 // lacksVolumes returns the volumes of a pod that could not be mounted now. Volumes of missing
 // claims are left out: the claims are in lacksObjects.
@@ -127,7 +127,7 @@ func (a *Agent) lacksVolumes(pod *v1.Pod) (out []local.FitMissing) {
 		_, found := a.pods.Claim(pod.Namespace, v.PersistentVolumeClaim.ClaimName)
 		return !found
 	})
-	ctx, cancel := context.WithTimeout(context.Background(), volumePatience)
+	ctx, cancel := context.WithTimeout(context.Background(), volumeTimeout)
 	defer cancel()
 	for _, err := range v.Check(ctx, there) {
 		out = append(out, local.FitMissing{Kind: local.KindVolume, Name: err.Volume, Message: err.Error()})

@@ -119,10 +119,10 @@ func (a *Agent) restore(ctx context.Context) <-chan struct{} {
 	return done
 }
 
-// mirrorsPatience is how long static pods wait at the start for the source that delivers their
+// mirrorsTimeout is how long static pods wait at the start for the source that delivers their
 // mirrors, since a mirror may be the only trace of a pod that has ended. If the API server does not
 // answer, that source delivers its stored pods earlier than this (podsync.SourceConfig).
-const mirrorsPatience = 2500 * time.Millisecond
+const mirrorsTimeout = 2500 * time.Millisecond
 
 // mirrorsKnown returns a channel that is closed when static pods can be admitted. If statuses are
 // published under mirrors, the first status of a static pod continues the status of its mirror,
@@ -135,7 +135,7 @@ func (a *Agent) mirrorsKnown(ctx context.Context) <-chan struct{} {
 	}
 	a.background(ctx, func(ctx context.Context) {
 		defer close(done)
-		late := time.NewTimer(mirrorsPatience)
+		late := time.NewTimer(mirrorsTimeout)
 		defer late.Stop()
 		select {
 		case <-a.pods.Ready():

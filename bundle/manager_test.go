@@ -19,6 +19,7 @@ import (
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/podmgr"
 )
 
@@ -137,15 +138,7 @@ func begin(t *testing.T, store Store, n *node, change func(*Config)) *bed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- m.Run(ctx, n.deliver) }()
-	return &bed{m, n, reg, func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	}}
+	return &bed{m, n, reg, testrun.Start(t, func(ctx context.Context) error { return m.Run(ctx, n.deliver) })}
 }
 
 func (b *bed) push(t *testing.T, bundle *Bundle) {

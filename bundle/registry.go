@@ -22,10 +22,10 @@ import (
 
 // Limits of requests. A transfer is a bundle with all its blobs.
 const (
-	askPatience      = 30 * time.Second
-	transferPatience = 5 * time.Minute
-	connectPatience  = 30 * time.Second
-	maxHead          = 1 << 20 // bytes of a header
+	askTimeout      = 30 * time.Second
+	transferTimeout = 5 * time.Minute
+	connectTimeout  = 30 * time.Second
+	maxHead         = 1 << 20 // bytes of a header
 )
 
 // Registry transfers bundles from and to registries. The zero value sends no credentials. HTTP
@@ -60,8 +60,8 @@ func (r Registry) options(ctx context.Context) []remote.Option {
 	next := r.Transport
 	if next == nil {
 		next = &http.Transport{
-			Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: connectPatience}).DialContext, TLSHandshakeTimeout: connectPatience,
-			ResponseHeaderTimeout: askPatience, MaxResponseHeaderBytes: maxHead, DisableKeepAlives: true,
+			Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: connectTimeout}).DialContext, TLSHandshakeTimeout: connectTimeout,
+			ResponseHeaderTimeout: askTimeout, MaxResponseHeaderBytes: maxHead, DisableKeepAlives: true,
 		}
 	}
 	// One try: the Manager has its own back-off.
@@ -70,7 +70,7 @@ func (r Registry) options(ctx context.Context) []remote.Option {
 
 // Resolve returns the digest that a reference has now, by one HEAD request.
 func (r Registry) Resolve(ctx context.Context, ref string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, askPatience)
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	at, err := parse(ref)
 	if err != nil {
@@ -86,7 +86,7 @@ func (r Registry) Resolve(ctx context.Context, ref string) (string, error) {
 // Fetch downloads the bundle that has the digest in the repository of a reference, and verifies it.
 // An ErrInvalid means that the artifact with that digest is no valid bundle.
 func (r Registry) Fetch(ctx context.Context, ref, digest string) (*Bundle, error) {
-	ctx, cancel := context.WithTimeout(ctx, transferPatience)
+	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
 	defer cancel()
 	at, err := parse(ref)
 	if err != nil {
@@ -125,7 +125,7 @@ func blobOf(at name.Digest, limit int64, opts []remote.Option) ([]byte, error) {
 // error wraps fs.ErrNotExist if the registry does not have the document. A document of more than
 // limit bytes is an error.
 func (r Registry) Document(ctx context.Context, ref, kind, name string, limit int64) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, askPatience)
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	at, err := parse(ref)
 	if err != nil {
@@ -169,7 +169,7 @@ func document(repo name.Repository, kind, ref string, limit int64, opts []remote
 
 // Push uploads a bundle, and gives it the tag of the reference.
 func (r Registry) Push(ctx context.Context, ref string, b *Bundle) error {
-	ctx, cancel := context.WithTimeout(ctx, transferPatience)
+	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
 	defer cancel()
 	at, err := parse(ref)
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/nodewright/nodewright/cgroups"
 	"github.com/nodewright/nodewright/internal/cgroupstest"
+	"github.com/nodewright/nodewright/internal/testrun"
 )
 
 func TestDestroy(t *testing.T) {
@@ -136,15 +137,7 @@ func TestSweepTouchesOnlyWhatIsOurs(t *testing.T) {
 
 func run(t *testing.T, m *cgroups.Manager) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- m.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Run = %v, want nil", err)
-		}
-	})
+	testrun.Start(t, m.Run)
 	synctest.Wait()
 }
 

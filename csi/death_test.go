@@ -94,7 +94,7 @@ type history struct {
 func (h *history) run(t *testing.T, l *life) error {
 	for _, op := range []string{"+a", "+b", "-a", "+c", "-b", "-c"} {
 		uid := op[1:]
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 		var err error
 		if op[0] == '+' {
 			h.wanted[uid] = true
@@ -122,8 +122,8 @@ func (h *history) end(uid string) {
 	delete(h.files, uid)
 }
 
-// patience is the time limit for a step, long enough for a busy machine.
-const patience = 2 * time.Minute
+// testTimeout is the time limit for a step, long enough for a busy machine.
+const testTimeout = 2 * time.Minute
 
 // shared is the file of a pod's container on the volume that all have.
 func (n *node) shared(uid, name string) string {
@@ -254,7 +254,7 @@ func die(t *testing.T, d death, at int) bool {
 	n.driver.Forget()
 	l = n.begin(t, nil)
 	defer l.stop()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	for uid := range h.wanted {
 		if _, err := l.volumes.Mount(ctx, n.wants(uid)); err != nil {
@@ -306,7 +306,7 @@ func (n *node) reboot() {
 		err := n.mounts.Unmount(n.Context(), e.Target, 0)
 		// A process that another test has just forked has the open files of this one until it executes
 		// its program.
-		for began := time.Now(); errors.Is(err, syscall.EBUSY) && time.Since(began) < patience; {
+		for began := time.Now(); errors.Is(err, syscall.EBUSY) && time.Since(began) < testTimeout; {
 			time.Sleep(time.Millisecond)
 			err = n.mounts.Unmount(n.Context(), e.Target, 0)
 		}
@@ -323,7 +323,7 @@ func (n *node) reboot() {
 // their directories.
 func (n *node) settle(over func() bool) {
 	left := func() int { return len(n.driver.Staged()) + len(n.m.VolumesInUse()) + len(n.files()) }
-	for began := time.Now(); left() > 0 && !over() && time.Since(began) < patience; {
+	for began := time.Now(); left() > 0 && !over() && time.Since(began) < testTimeout; {
 		time.Sleep(time.Millisecond)
 	}
 }

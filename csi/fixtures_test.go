@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/internal/csitest"
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/volumemgr"
 	"github.com/nodewright/nodewright/volumemgr/mount"
 	"github.com/nodewright/nodewright/volumemgr/plugins"
@@ -99,20 +100,7 @@ func (n *node) live() *Manager {
 	if err != nil {
 		n.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error)
-	go func() { ended <- m.Run(ctx) }()
-	over := false
-	n.m, n.end = m, func() {
-		if !over {
-			over = true
-			cancel()
-			if err := <-ended; err != nil {
-				n.Error(err)
-			}
-		}
-	}
-	n.Cleanup(n.end)
+	n.m, n.end = m, testrun.Start(n, m.Run)
 	return m
 }
 

@@ -161,8 +161,8 @@ func TestTheNodesObjectsFollow(t *testing.T) {
 	until := func(what string, is func() bool) {
 		t.Helper()
 		for at := time.Now(); !is(); time.Sleep(time.Millisecond) {
-			if time.Since(at) > patience {
-				t.Fatalf("not within %v: %s; seen %q", patience, what, seen)
+			if time.Since(at) > testTimeout {
+				t.Fatalf("not within %v: %s; seen %q", testTimeout, what, seen)
 			}
 		}
 	}
@@ -286,7 +286,7 @@ func TestCallsAboutOneVolumeNeverOverlap(t *testing.T) {
 	})
 }
 
-// A driver that hangs costs its own volume, until its caller's patience ends.
+// A driver that hangs costs its own volume, until its caller's context ends.
 func TestAHungCallIsLeftBehind(t *testing.T) {
 	hang := make(chan struct{})
 	n := newNode(t, nil, func(c *csitest.Config) {

@@ -272,8 +272,8 @@ func (a *Admission) blame(s *session, call string, err error) error {
 		// The plugin went away, and its watch has not ended yet. If this happens a second time
 		// for the pod, its devices may crash the plugin, and the pod would wait forever. The
 		// count is removed with the pod.
-		m.strikes[a.pod.UID]++
-		if m.strikes[a.pod.UID] == 1 {
+		m.lostCalls[a.pod.UID]++
+		if m.lostCalls[a.pod.UID] == 1 {
 			return &NotYetError{Resource: s.resource, Why: "its plugin went away: " + err.Error(), Until: time.Now().Add(grace)}
 		}
 	}

@@ -126,13 +126,13 @@ type Manager struct {
 	// damaged has the running pods whose records were damaged.
 	damaged map[types.UID]*damagedPod
 	running map[types.UID]map[string]bool // containers, at the time of Restore
-	// strikes counts how often a plugin went away during a call for a pod.
-	strikes map[types.UID]int
-	subs    subscription.List[Change]
-	ctx     context.Context // set by Run; nil before
-	wg      sync.WaitGroup  // counts goroutines of sessions
-	serving error           // why plugins cannot register; nil if they can
-	counted map[string]bool // resources that have a metric of registrations
+	// lostCalls counts how often a plugin went away during a call for a pod.
+	lostCalls map[types.UID]int
+	subs      subscription.List[Change]
+	ctx       context.Context // set by Run; nil before
+	wg        sync.WaitGroup  // counts goroutines of sessions
+	serving   error           // why plugins cannot register; nil if they can
+	counted   map[string]bool // resources that have a metric of registrations
 
 	shared          bool        // the checkpoint of a kubelet has to be kept up to date
 	kubeletOutdated wake.Signal // set while the kubelet's checkpoint may be outdated
@@ -182,7 +182,7 @@ func New(cfg Config) (*Manager, error) {
 		pending:         map[types.UID]*Admission{},
 		damaged:         map[types.UID]*damagedPod{},
 		running:         map[types.UID]map[string]bool{},
-		strikes:         map[types.UID]int{},
+		lostCalls:       map[types.UID]int{},
 		subs:            subscription.List[Change]{Merge: merge},
 		turns:           map[types.UID]*turn{},
 		storing:         make(chan struct{}, 1),

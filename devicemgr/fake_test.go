@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/devicemgr"
+	"github.com/nodewright/nodewright/internal/testrun"
 )
 
 const gpu = "example.com/gpu"
@@ -193,17 +194,7 @@ func start(t *testing.T, cfg devicemgr.Config, running map[types.UID][]string) *
 	if err := m.Restore(running); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- m.Run(ctx) }()
-	l := &life{Manager: m, stop: sync.OnceFunc(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("Run: %v", err)
-		}
-	})}
-	t.Cleanup(l.stop)
-	return l
+	return &life{Manager: m, stop: testrun.Start(t, m.Run)}
 }
 
 // has names a container's devices of gpu.

@@ -22,6 +22,7 @@ import (
 	"k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
 
 	"github.com/nodewright/nodewright/devicemgr"
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/numa"
 )
 
@@ -114,20 +115,12 @@ func connect(t *testing.T, cfg devicemgr.PodResourcesConfig) *grpc.ClientConn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error)
-	go func() { ended <- s.Run(ctx) }()
+	testrun.Start(t, s.Run)
 	conn, err := grpc.NewClient("unix://"+cfg.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		conn.Close()
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { conn.Close() })
 	return conn
 }
 
@@ -156,7 +149,7 @@ func TestOldestVersion(t *testing.T) {
 }
 
 func call(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), patient)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	t.Cleanup(cancel)
 	return ctx
 }

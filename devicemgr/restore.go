@@ -249,7 +249,7 @@ func (m *Manager) drop(uid types.UID) {
 	r := m.pods[uid]
 	delete(m.pods, uid)
 	delete(m.running, uid)
-	delete(m.strikes, uid)
+	delete(m.lostCalls, uid)
 	var freed []string
 	if m.damaged[uid] != nil {
 		delete(m.damaged, uid)

@@ -129,7 +129,7 @@ func register(t *testing.T, dir string, req *pluginapi.RegisterRequest) error {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), patient)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	_, err = pluginapi.NewRegistrationClient(conn).Register(ctx, req, grpc.WaitForReady(true))
 	return err
@@ -141,8 +141,8 @@ func asks(endpoint, resource string) *pluginapi.RegisterRequest {
 
 // Deadlines of calls to plugins: of a machine however busy, and where a call is meant to meet it.
 const (
-	patient = 2 * time.Minute
-	brief   = 5 * time.Second
+	testTimeout = 2 * time.Minute
+	brief       = 5 * time.Second
 )
 
 // served starts a manager with a directory of sockets.
@@ -170,7 +170,7 @@ func until(t *testing.T, l *life, what string, so func() bool) {
 		default:
 		}
 	})()
-	late := time.After(patient)
+	late := time.After(testTimeout)
 	for !so() {
 		select {
 		case <-changed:
@@ -189,7 +189,7 @@ func (l *life) until(t *testing.T, resource string, capacity, allocatable int) {
 }
 
 func TestPluginOverSocket(t *testing.T) {
-	l, dir := served(t, patient)
+	l, dir := served(t, testTimeout)
 	launch(t, filepath.Join(dir, "gpu.sock"), "a@0", "b@1", "c@1", "d!")
 	if err := register(t, dir, asks("gpu.sock", gpu)); err != nil {
 		t.Fatal(err)
@@ -223,7 +223,7 @@ func TestPluginOverSocket(t *testing.T) {
 // TestResigned: a plugin that ends its list with an error of its own is not asked
 // again. Its devices are not to be had, and count, until it registers again.
 func TestResigned(t *testing.T) {
-	l, dir := served(t, patient)
+	l, dir := served(t, testTimeout)
 	p := launch(t, filepath.Join(dir, "gpu.sock"), "a", "b")
 	if err := register(t, dir, asks("gpu.sock", gpu)); err != nil {
 		t.Fatal(err)
@@ -250,7 +250,7 @@ func TestResigned(t *testing.T) {
 // TestOptionsFail informs a plugin why it is not taken, in the words that
 // Kubernetes' own suite looks for.
 func TestOptionsFail(t *testing.T) {
-	_, dir := served(t, patient)
+	_, dir := served(t, testTimeout)
 	launch(t, filepath.Join(dir, "gpu.sock")).options = errors.New("no options today")
 	err := register(t, dir, asks("gpu.sock", gpu))
 	if err == nil || !strings.Contains(err.Error(), "failed to get device plugin options") || !strings.Contains(err.Error(), "no options today") {
@@ -364,11 +364,11 @@ func TestBadPlugins(t *testing.T) {
 	}
 
 	t.Run("dies in Allocate", func(t *testing.T) {
-		l, dir := good(t, patient)
+		l, dir := good(t, testTimeout)
 		p := bad(t, l, dir, "a")
 		p.allocate = func(ctx context.Context) error { go p.server.Stop(); <-ctx.Done(); return ctx.Err() }
 		l.refused(t, pod("p", "main=1"), "s: its plugin ") // waits
-		undisturbed(t, l, patient)
+		undisturbed(t, l, testTimeout)
 		l.until(t, gpu, 1, 0)
 		launch(t, filepath.Join(dir, "gpu2.sock"), "a") // its new life
 		if err := register(t, dir, asks("gpu2.sock", gpu)); err != nil {
@@ -392,7 +392,7 @@ func TestBadPlugins(t *testing.T) {
 		undisturbed(t, l, brief)
 	})
 	t.Run("floods", func(t *testing.T) {
-		l, dir := good(t, patient)
+		l, dir := good(t, testTimeout)
 		p := bad(t, l, dir, "a")
 		ids := make([]string, 10000)
 		for i := range ids {
@@ -408,7 +408,7 @@ func TestBadPlugins(t *testing.T) {
 			default: // it has to wait
 			}
 			if i%50 == 49 {
-				undisturbed(t, l, patient)
+				undisturbed(t, l, testTimeout)
 			}
 		}
 		t.Logf("%d of 100 lists were taken", p.sent.Load())
@@ -416,15 +416,15 @@ func TestBadPlugins(t *testing.T) {
 		l.until(t, gpu, 1, 1)
 	})
 	t.Run("sends too much", func(t *testing.T) {
-		l, dir := good(t, patient)
+		l, dir := good(t, testTimeout)
 		p := bad(t, l, dir, "a")
 		p.lists <- apiDevices(strings.Repeat("x", 17<<20))
 		l.until(t, gpu, 1, 0)
 		l.refused(t, pod("p", "main=1"), "larger than max")
-		undisturbed(t, l, patient)
+		undisturbed(t, l, testTimeout)
 	})
 	t.Run("sends a list every 100 us", func(t *testing.T) {
-		l, dir := good(t, patient)
+		l, dir := good(t, testTimeout)
 		p := bad(t, l, dir, "a")
 		sent := p.sent.Load()
 		lists := [2][]*pluginapi.Device{apiDevices("a"), apiDevices("a!")}
@@ -444,18 +444,18 @@ func TestBadPlugins(t *testing.T) {
 		if n, d := heard.Load(), time.Since(began); float64(n) > 10+20*d.Seconds() {
 			t.Errorf("%d changes were told in %v of %d lists, want 20 a second", n, d, p.sent.Load()-sent)
 		}
-		undisturbed(t, l, patient)
+		undisturbed(t, l, testTimeout)
 	})
 	t.Run("lists a million devices without a name", func(t *testing.T) {
-		l, dir := good(t, patient)
+		l, dir := good(t, testTimeout)
 		p := bad(t, l, dir, "a")
 		p.lists <- slices.Repeat([]*pluginapi.Device{{}}, 1<<20)
 		l.until(t, gpu, 1, 0)
 		l.refused(t, pod("p", "main=1"), "too many fields")
-		undisturbed(t, l, patient)
+		undisturbed(t, l, testTimeout)
 	})
 	t.Run("lists more devices than are kept, and a long ID", func(t *testing.T) {
-		l, dir := good(t, patient)
+		l, dir := good(t, testTimeout)
 		p := bad(t, l, dir, "a")
 		list := make([]*pluginapi.Device, 70000)
 		for i := range list {
@@ -464,27 +464,27 @@ func TestBadPlugins(t *testing.T) {
 		list[0].ID = strings.Repeat("x", 10<<20)
 		p.lists <- list
 		l.until(t, gpu, 1<<16, 1<<16)
-		undisturbed(t, l, patient)
+		undisturbed(t, l, testTimeout)
 		l.admit(t, pod("p", "main=1"))
 		if got := l.has("p", "main"); got != "065536" { // the last one, which the plugin prefers
 			t.Errorf("p has %.100q, want 065536", got)
 		}
 	})
 	t.Run("adds megabytes to a container", func(t *testing.T) {
-		l, dir := good(t, patient)
+		l, dir := good(t, testTimeout)
 		p := bad(t, l, dir, strings.Repeat("i", 1000)) // which it repeats
 		p.more = map[string]string{"MUCH": strings.Repeat("x", 2<<20)}
 		l.refused(t, pod("p", "main=1"), "want at most 1048576")
-		undisturbed(t, l, patient)
+		undisturbed(t, l, testTimeout)
 	})
 	t.Run("fails at length", func(t *testing.T) {
-		l, dir := good(t, patient)
+		l, dir := good(t, testTimeout)
 		p := bad(t, l, dir, "a")
 		p.allocate = func(context.Context) error { return errors.New(strings.Repeat("x", 50<<10)) }
 		if err := l.Admit(t.Context(), pod("p", "main=1")); err == nil || len(err.Error()) > 4<<10 {
 			t.Errorf("admit: an error of %d bytes, want 4096 at most", len(fmt.Sprint(err)))
 		}
-		undisturbed(t, l, patient)
+		undisturbed(t, l, testTimeout)
 	})
 	t.Run("registers 10,000 endpoints, connected as often as it can", func(t *testing.T) {
 		l, dir := good(t, brief)
@@ -529,7 +529,7 @@ func TestBadPlugins(t *testing.T) {
 			c.Close()
 		}
 		launch(t, filepath.Join(dir, "gpu.sock"), "a")
-		for late := time.After(patient); ; { // the places of those who left become free one by one
+		for late := time.After(testTimeout); ; { // the places of those who left become free one by one
 			err := register(t, dir, asks("gpu.sock", gpu))
 			if err == nil {
 				break
@@ -542,7 +542,7 @@ func TestBadPlugins(t *testing.T) {
 		}
 	})
 	t.Run("another takes the name", func(t *testing.T) {
-		l, dir := good(t, patient)
+		l, dir := good(t, testTimeout)
 		old := bad(t, l, dir, "a")
 		launch(t, filepath.Join(dir, "thief.sock"), "x", "y")
 		if err := register(t, dir, asks("thief.sock", gpu)); err != nil {
@@ -550,7 +550,7 @@ func TestBadPlugins(t *testing.T) {
 		}
 		l.until(t, gpu, 2, 2)
 		old.server.Stop()
-		undisturbed(t, l, patient)
+		undisturbed(t, l, testTimeout)
 		l.admit(t, pod("p", "main=2"))
 		if got := l.has("p", "main"); got != "x,y" {
 			t.Errorf("p has %s, want x,y", got)
@@ -560,7 +560,7 @@ func TestBadPlugins(t *testing.T) {
 
 // Registration through another package's registrar, with an absolute path.
 func TestRegistrar(t *testing.T) {
-	l, _ := served(t, patient)
+	l, _ := served(t, testTimeout)
 	r := l.Registrar()
 	socket := filepath.Join(t.TempDir(), "gpu.sock")
 	p := launch(t, socket, "a")

@@ -16,6 +16,7 @@ import (
 
 	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/dra"
+	"github.com/nodewright/nodewright/internal/testrun"
 )
 
 const gpu = "gpu.example.com"
@@ -256,17 +257,7 @@ func (r *rig) start(running map[types.UID][]string) {
 	if err := m.Restore(running); err != nil {
 		r.t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- m.Run(ctx) }()
-	r.Manager = m
-	r.stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			r.t.Errorf("Run: %v", err)
-		}
-	})
-	r.t.Cleanup(r.stop)
+	r.Manager, r.stop = m, testrun.Start(r.t, m.Run)
 	<-m.Ready()
 }
 

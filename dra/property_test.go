@@ -158,9 +158,9 @@ func (w *world) worker(uid types.UID, do func(m *dra.Manager, life int)) {
 }
 
 // sync starts a pod.
-func (w *world) sync(pod *v1.Pod, patience time.Duration) {
+func (w *world) sync(pod *v1.Pod, timeout time.Duration) {
 	w.worker(pod.UID, func(m *dra.Manager, life int) {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
 		w.mu.Lock()
 		over := w.pods[pod.UID] == nil

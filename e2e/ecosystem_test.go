@@ -270,13 +270,13 @@ func (n *ecosystemNode) kubectl(ctx context.Context, args ...string) *exec.Cmd {
 
 func (n *ecosystemNode) until(t *testing.T, what string, ask func() error) {
 	t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(200 * time.Millisecond) {
+	for end := time.Now().Add(testTimeout); ; time.Sleep(200 * time.Millisecond) {
 		err := ask()
 		if err == nil {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("%s: not within %v: %v", what, patience, err)
+			t.Fatalf("%s: not within %v: %v", what, testTimeout, err)
 		}
 	}
 }
@@ -336,7 +336,7 @@ func (n *ecosystemNode) run(t *testing.T, s ecosystemTest) {
 			out, _ := n.kubectl(context.Background(), "-n", s.name, "get", "pods,events", "-o", "wide").CombinedOutput()
 			t.Logf("in the namespace:\n%s\nthe agent said last:\n%s", out, tail(n.log.String(), 25))
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 		defer cancel()
 		for _, args := range [][]string{{"delete", "all", "--all", "--wait=false"}, {"delete", "pods", "--all"}, {"delete", "namespace", s.name}} {
 			if n.cp == nil && args[1] == "all" {
@@ -374,7 +374,7 @@ func (s *ecosystemRun) says(what string, ask func() (string, error), words ...st
 }
 
 func (s *ecosystemRun) try(args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(s.Context(), patience)
+	ctx, cancel := context.WithTimeout(s.Context(), testTimeout)
 	defer cancel()
 	return said(s.kubectl(ctx, append([]string{"-n", s.namespace}, args...)...))
 }
@@ -390,7 +390,7 @@ func (s *ecosystemRun) do(args ...string) string {
 // runs runs a program of others to its end. It has the node's kubeconfig.
 func (s *ecosystemRun) runs(name string, args ...string) string {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(s.Context(), patience)
+	ctx, cancel := context.WithTimeout(s.Context(), testTimeout)
 	defer cancel()
 	out, err := said(s.command(ctx, name, args...))
 	s.ok(err)

@@ -271,7 +271,7 @@ func (s script) get(args []string) error {
 // command is a program with arguments in the case's directory and environment: inpod, kubectl and agent as cases have them, and any
 // other by its name.
 func (s script) command(args []string) (*exec.Cmd, error) {
-	ctx, cancel := context.WithTimeout(s.t.Context(), *fieldPatience)
+	ctx, cancel := context.WithTimeout(s.t.Context(), *fieldTimeout)
 	s.Defer(cancel)
 	cmd, err := s.program(ctx, args)
 	if err == nil {

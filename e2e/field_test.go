@@ -83,8 +83,8 @@ func parseFieldCase(file string, text []byte) (fieldCase, error) {
 	return c, nil
 }
 
-// fieldPatience is how long a case waits for what must come, however slow the machine.
-var fieldPatience = flag.Duration("field.patience", 2*time.Minute, "how long a case of TestField waits for what must come")
+// fieldTimeout is how long a case waits for what must come, however slow the machine.
+var fieldTimeout = flag.Duration("field.timeout", 2*time.Minute, "how long a case of TestField waits for what must come")
 
 // atATime is how many cases run at a time. Most of the time they wait.
 const atATime = 4
@@ -170,7 +170,7 @@ func (c *fieldCase) run(t *testing.T, runtime string, shared *fieldNode, start f
 	} else if err := start(); err != nil {
 		t.Fatal(err)
 	}
-	deadline := time.Now().Add(3 * *fieldPatience) // for programs that hang
+	deadline := time.Now().Add(3 * *fieldTimeout) // for programs that hang
 	testscript.RunT(inTurn{t}, testscript.Params{
 		Files: []string{c.file}, Deadline: deadline, RequireUniqueNames: true, RequireExplicitExec: true, Cmds: fieldCommands(),
 		Condition: func(cond string) (bool, error) {
@@ -438,14 +438,14 @@ type giveUp struct{ error }
 
 // within calls ask until it has no error, for as long as a slow machine may need.
 func within(what string, ask func() error) error {
-	for end := time.Now().Add(*fieldPatience); ; time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(*fieldTimeout); ; time.Sleep(100 * time.Millisecond) {
 		err := ask()
 		_, final := err.(giveUp) //nolint:errorlint // not wrapped
 		if err == nil || final {
 			return err
 		}
 		if time.Now().After(end) {
-			return fmt.Errorf("%s: not within %v: %w", what, *fieldPatience, err)
+			return fmt.Errorf("%s: not within %v: %w", what, *fieldTimeout, err)
 		}
 	}
 }

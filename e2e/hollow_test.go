@@ -125,13 +125,13 @@ func (h *hollows) get(path string, out any) error {
 
 func (h *hollows) until(what string, ask func() error) {
 	h.t.Helper()
-	for end := time.Now().Add(2 * patience); ; time.Sleep(200 * time.Millisecond) {
+	for end := time.Now().Add(2 * testTimeout); ; time.Sleep(200 * time.Millisecond) {
 		err := ask()
 		if err == nil {
 			return
 		}
 		if time.Now().After(end) {
-			h.t.Fatalf("%s: not within %v: %v", what, 2*patience, err)
+			h.t.Fatalf("%s: not within %v: %v", what, 2*testTimeout, err)
 		}
 	}
 }

@@ -534,7 +534,7 @@ func (x *incidents) liveTogether() {
 				continue
 			}
 			p := x.ofName(pods, i.name)
-			late := time.Since(began) > patience
+			late := time.Since(began) > testTimeout
 			if late && !i.over(x, p) {
 				x.t.Errorf("%s: %s has not happened; the pod is %s", x.program, i.name, statusLine(p))
 			}

@@ -302,7 +302,7 @@ func (m *joined) elsewhere(args ...string) {
 
 func (m *joined) do(command ...string) string {
 	m.t.Helper()
-	ctx, cancel := context.WithTimeout(m.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(m.t.Context(), testTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Env = append(os.Environ(), "PATH="+m.bin+":"+os.Getenv("PATH"))

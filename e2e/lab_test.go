@@ -23,9 +23,9 @@ import (
 	"github.com/nodewright/nodewright/internal/testprogram"
 )
 
-// patience is how long a test waits for what must come, however slow the
+// testTimeout is how long a test waits for what must come, however slow the
 // machine.
-const patience = 4 * time.Minute
+const testTimeout = 4 * time.Minute
 
 // busybox is the image of the tests' pods.
 const busybox = "localhost/busybox:1"
@@ -218,7 +218,7 @@ func (l *cluster) kubectl(args ...string) string {
 }
 
 func (l *cluster) try(args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(l.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(l.t.Context(), testTimeout)
 	defer cancel()
 	out, err := l.cp.Kubectl(ctx, args...).CombinedOutput()
 	if err != nil {
@@ -240,14 +240,14 @@ func (l *cluster) apply(text string) {
 // until waits until ask has no error.
 func (l *cluster) until(what string, ask func() error) {
 	l.t.Helper()
-	end := time.Now().Add(patience)
+	end := time.Now().Add(testTimeout)
 	for {
 		err := ask()
 		if err == nil {
 			return
 		}
 		if time.Now().After(end) {
-			l.t.Fatalf("%s: not within %v: %v", what, patience, err)
+			l.t.Fatalf("%s: not within %v: %v", what, testTimeout, err)
 		}
 		time.Sleep(100 * time.Millisecond)
 	}

@@ -34,7 +34,7 @@ func TestPrometheus(t *testing.T) {
 	config := filepath.Join(l.dir, "prometheus.yaml")
 	l.must(os.WriteFile(config, []byte(l.scrapes(token)), 0o600))
 
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, promcheck, "-config", config, "-queries", filepath.Join("testdata", "mixin"), "-for", "30s")
 	out, err := cmd.Output()

@@ -42,7 +42,7 @@ func csiDriver(t *testing.T, dir string, flags ...string) string {
 		}
 	})
 	socket := filepath.Join(dir, "plugins", "disk.example.com", "csi.sock")
-	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(testTimeout); ; time.Sleep(20 * time.Millisecond) {
 		if _, err := os.Stat(socket); err == nil {
 			return socket
 		}

@@ -150,9 +150,9 @@ imageGCHighThresholdPercent: 100
 	}
 	until := func(what string, ask func() bool) {
 		t.Helper()
-		for end := time.Now().Add(patience); !ask(); time.Sleep(100 * time.Millisecond) {
+		for end := time.Now().Add(testTimeout); !ask(); time.Sleep(100 * time.Millisecond) {
 			if time.Now().After(end) {
-				t.Fatalf("%s: not within %v; the agent said last:\n%s", what, patience, tail(log.String(), 60))
+				t.Fatalf("%s: not within %v; the agent said last:\n%s", what, testTimeout, tail(log.String(), 60))
 			}
 		}
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/nodewright/nodewright/eviction"
 	"github.com/nodewright/nodewright/eviction/rank"
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/podlife"
 )
 
@@ -281,15 +282,7 @@ func manager(t *testing.T, cfg eviction.Config) *eviction.Manager {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if err := m.Run(ctx); err != nil {
-			t.Errorf("Run = %v", err)
-		}
-	}()
-	t.Cleanup(func() { cancel(); <-done })
+	testrun.Start(t, m.Run)
 	return m
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nodewright/nodewright/eviction"
 	"github.com/nodewright/nodewright/eviction/rank"
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/podlife"
 )
 
@@ -52,13 +53,7 @@ func TestOwnSignal(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error)
-		go func() { ended <- m.Run(ctx) }()
-		defer func() {
-			cancel()
-			<-ended
-		}()
+		testrun.Start(t, m.Run)
 		time.Sleep(time.Minute)
 		if m.UnderPressure("SeatPressure") || m.Admit(&v1.Pod{}) != nil {
 			t.Error("under pressure at 50 of 50")

@@ -20,6 +20,7 @@ import (
 	"github.com/nodewright/nodewright/eviction"
 	"github.com/nodewright/nodewright/eviction/notify"
 	"github.com/nodewright/nodewright/eviction/rank"
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/podlife"
 )
 
@@ -312,9 +313,7 @@ func simulate(t *testing.T, sc scenario) *life {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() { defer close(done); _ = m.Run(ctx) }()
+	stop := testrun.Start(t, m.Run)
 	var since, stalled time.Duration
 	on := false
 	for range simTime / simStep {
@@ -334,8 +333,7 @@ func simulate(t *testing.T, sc scenario) *life {
 			l.changes = append(l.changes, now)
 		}
 	}
-	cancel()
-	<-done
+	stop()
 	return l
 }
 

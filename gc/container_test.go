@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/internal/testrun"
 )
 
 // fakeRuntime is a runtime in memory.
@@ -195,9 +196,7 @@ func TestRun(t *testing.T) {
 		rt := &fakeRuntime{fail: map[string]error{}}
 		var events fakeEvents
 		m := newContainerCollector(t, ContainerConfig{Runtime: rt, Events: &events})
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- m.Run(ctx) }()
+		stop := testrun.Start(t, m.Run)
 		synctest.Wait()
 		set := func(fail error, in ...string) {
 			rt.mu.Lock()
@@ -232,10 +231,7 @@ func TestRun(t *testing.T) {
 			t.Errorf("events %q", got)
 		}
 		events.mu.Unlock()
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		stop()
 	})
 }
 
@@ -392,9 +388,7 @@ func TestLinksGoWithTheirContainers(t *testing.T) {
 		}
 		rt := &fakeRuntime{}
 		m := newContainerCollector(t, ContainerConfig{Runtime: rt, PodLogsDir: logs, ContainerLogsDir: links})
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- m.Run(ctx) }()
+		stop := testrun.Start(t, m.Run)
 		synctest.Wait()
 		if err := os.Symlink(gone, filepath.Join(links, "web_ns_a-l_a_1.log")); err != nil { // the first pass took it
 			t.Fatal(err)
@@ -419,10 +413,7 @@ func TestLinksGoWithTheirContainers(t *testing.T) {
 		if want := []string{"web_ns_a-l_a_1.txt", "web_ns_a-l_a_2.log", "web_ns_a-other.log"}; !slices.Equal(left, want) {
 			t.Errorf("links %q, want %q", left, want)
 		}
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		stop()
 	})
 }
 

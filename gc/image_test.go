@@ -14,6 +14,7 @@ import (
 
 	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/gc"
+	"github.com/nodewright/nodewright/internal/testrun"
 )
 
 var watermarks = &gc.ImagePolicy{High: 90, Low: 80, MinAge: 2 * time.Minute}
@@ -427,9 +428,7 @@ func TestRun(t *testing.T) {
 		s := &fakeStore{capacity: 1000, fail: map[string]error{"Disk": errors.New("boom")}}
 		var events fakeEvents
 		m := newManager(t, gc.ImageConfig{Store: s, Events: &events})
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- m.Run(ctx) }()
+		stop := testrun.Start(t, m.Run)
 		wait := func(d time.Duration, want int) {
 			t.Helper()
 			time.Sleep(d)
@@ -448,10 +447,7 @@ func TestRun(t *testing.T) {
 		if got := events.all(); got[0] != "Warning ImageGCFailed" {
 			t.Errorf("event %q", got[0])
 		}
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Run: %v", err)
-		}
+		stop()
 	})
 }
 

@@ -123,17 +123,17 @@ func TestQueueProperties(t *testing.T) {
 			var wg sync.WaitGroup
 			for n := range 80 {
 				image := fmt.Sprintf("r%d.example/app%s:%d", rnd.IntN(4), strings.Repeat("x", rnd.IntN(9)), rnd.IntN(6))
-				after, patience := time.Duration(rnd.IntN(60))*time.Second, time.Duration(1+rnd.IntN(40))*time.Second
+				after, timeout := time.Duration(rnd.IntN(60))*time.Second, time.Duration(1+rnd.IntN(40))*time.Second
 				if rnd.IntN(3) > 0 {
-					patience = 24 * time.Hour
+					timeout = 24 * time.Hour
 				}
 				wg.Go(func() {
 					time.Sleep(after)
-					ctx, cancel := context.WithTimeout(t.Context(), patience)
+					ctx, cancel := context.WithTimeout(t.Context(), timeout)
 					defer cancel()
 					_, err := m.Ensure(ctx, want(fmt.Sprint(n), image, v1.PullAlways))
-					if err != nil && (patience == 24*time.Hour || !errors.Is(err, context.DeadlineExceeded)) {
-						t.Errorf("seed %d: %s after %v: %v", seed, image, patience, err)
+					if err != nil && (timeout == 24*time.Hour || !errors.Is(err, context.DeadlineExceeded)) {
+						t.Errorf("seed %d: %s after %v: %v", seed, image, timeout, err)
 					}
 				})
 			}

@@ -1,7 +1,6 @@
 package kubeapi_test
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 )
@@ -32,14 +32,9 @@ func bubble(t *testing.T, cfg kubeapi.EventConfig, fn func(t *testing.T, srv *ku
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- rec.Run(ctx) }()
+		stop := testrun.Start(t, rec.Run)
 		fn(t, srv, rec)
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		stop()
 	})
 }
 

@@ -112,16 +112,16 @@ func (f *Follower[T]) watch(ctx context.Context, opts metav1.ListOptions) error 
 // does not arrive within openTimeout, or if the watch is silent for too long.
 func (f *Follower[T]) take(ctx context.Context, w watch.Interface, beginning bool) error {
 	first := map[string]T{} // objects of the initial list
-	patience := time.NewTimer(openTimeout)
-	defer patience.Stop()
+	late := time.NewTimer(openTimeout)
+	defer late.Stop()
 	if !beginning {
-		f.listen(patience)
+		f.listen(late)
 	}
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-patience.C:
+		case <-late.C:
 			if beginning {
 				return errNoList
 			}
@@ -157,7 +157,7 @@ func (f *Follower[T]) take(ctx context.Context, w watch.Interface, beginning boo
 				}
 			}
 			if !beginning {
-				f.listen(patience)
+				f.listen(late)
 			}
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 )
@@ -64,9 +65,7 @@ func TestAServerWithAnotherHistory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() { defer close(done); _ = f.Run(ctx) }()
+		stop := testrun.Start(t, f.Run)
 		if o := <-c.opts; o.SendInitialEvents == nil || o.ResourceVersion != "" || o.TimeoutSeconds == nil {
 			t.Errorf("asked %+v", o)
 		}
@@ -78,8 +77,7 @@ func TestAServerWithAnotherHistory(t *testing.T) {
 		if o := <-c.opts; o.SendInitialEvents == nil || o.ResourceVersion != "" {
 			t.Errorf("asked %+v", o)
 		}
-		cancel()
-		<-done
+		stop()
 		if len(failed) != 1 || !strings.Contains(failed[0].Error(), "resource version went back") {
 			t.Errorf("failed with %v", failed)
 		}
@@ -101,13 +99,10 @@ func TestPauses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() { defer close(done); _ = f.Run(ctx) }()
+		stop := testrun.Start(t, f.Run)
 		srv.Stop()
 		time.Sleep(10 * time.Minute)
-		cancel()
-		<-done
+		stop()
 		if n := len(pauses); n < 40 || n > 140 {
 			t.Errorf("%d tries in ten minutes", n)
 		}

@@ -1,7 +1,6 @@
 package kubeapi_test
 
 import (
-	"context"
 	"net/http"
 	"sync"
 	"testing"
@@ -13,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 )
@@ -23,12 +23,7 @@ func hold(t *testing.T, srv *kubeapitest.Server, owner func() types.UID) (stop f
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() { defer close(done); _ = l.Run(ctx) }()
-	stop = sync.OnceFunc(func() { cancel(); <-done })
-	t.Cleanup(stop)
-	return stop
+	return testrun.Start(t, l.Run)
 }
 
 func lease(srv *kubeapitest.Server) *coordinationv1.Lease {

@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 	"github.com/nodewright/nodewright/node/status"
@@ -131,11 +132,7 @@ func nodeStart(t *testing.T, srv *kubeapitest.Server, s *says, change func(*kube
 		t.Error(err)
 	}
 	s.set(func() {})
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() { defer close(done); _ = r.m.Run(ctx) }()
-	r.stop = sync.OnceFunc(func() { cancel(); <-done })
-	t.Cleanup(r.stop)
+	r.stop = testrun.Start(t, r.m.Run)
 	return r
 }
 

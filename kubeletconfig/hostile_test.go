@@ -95,7 +95,7 @@ func TestAliases(t *testing.T) {
 }
 
 // Kubernetes' parser computes with such exponents until the machine is out of
-// memory or the reader out of patience.
+// memory or the reader out of time.
 func TestExponents(t *testing.T) {
 	const huge = "1e-2000000000"
 	for field, content := range map[string]string{

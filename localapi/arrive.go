@@ -180,7 +180,7 @@ func (s *Server) work(w http.ResponseWriter, r *http.Request, q *query, do func(
 	defer s.pools.requests.Give(q.client, 1)
 	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
 	defer cancel()
-	s.deadlines(w, requestTimeout+s.cfg.ReaderPatience)
+	s.deadlines(w, requestTimeout+s.cfg.ReaderTimeout)
 	return do(ctx)
 }
 
@@ -188,5 +188,5 @@ func (s *Server) work(w http.ResponseWriter, r *http.Request, q *query, do func(
 func (s *Server) deadlines(w http.ResponseWriter, d time.Duration) {
 	rc := http.NewResponseController(w)
 	now := time.Now()
-	_, _ = rc.SetReadDeadline(now.Add(d)), rc.SetWriteDeadline(now.Add(requestTimeout+s.cfg.ReaderPatience)) // fails in tests with a recorder
+	_, _ = rc.SetReadDeadline(now.Add(d)), rc.SetWriteDeadline(now.Add(requestTimeout+s.cfg.ReaderTimeout)) // fails in tests with a recorder
 }

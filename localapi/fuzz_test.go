@@ -1,13 +1,13 @@
 package localapi_test
 
 import (
-	"context"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
 
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/localapi"
 	"github.com/nodewright/nodewright/localapi/store"
 )
@@ -18,15 +18,7 @@ func FuzzRequest(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- srv.Run(ctx) }()
-	f.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			f.Error(err)
-		}
-	})
+	testrun.Start(f, srv.Run)
 	h := srv.Handler(localapi.Root)
 	for {
 		w := httptest.NewRecorder()

@@ -98,7 +98,7 @@ func TestInformers(t *testing.T) {
 
 // Who reads nothing of a watch is let go, and holds up nobody.
 func TestSlowReader(t *testing.T) {
-	a := start(t, &store.Memory{}, func(c *localapi.Config) { c.ReaderPatience, c.MaxWatches = 100*time.Millisecond, 1 })
+	a := start(t, &store.Memory{}, func(c *localapi.Config) { c.ReaderTimeout, c.MaxWatches = 100*time.Millisecond, 1 })
 	p := must[v1.Pod](a, "POST", pods, asJSON, pod("web"))
 	a.watch(pods + "?watch=1") // its body is not read
 	for i := range 60 {

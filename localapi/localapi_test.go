@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/version"
 
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/localapi"
 	"github.com/nodewright/nodewright/localapi/store"
 )
@@ -43,23 +45,13 @@ func start(t testing.TB, s store.Store, change ...func(*localapi.Config)) *api {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- srv.Run(ctx) }()
+	stop := testrun.Start(t, srv.Run)
 	http := httptest.NewServer(srv.Handler(localapi.Root))
 	a := &api{Server: srv, t: t, url: http.URL}
-	var once bool
-	a.stop = func() {
-		if once {
-			return
-		}
-		once = true
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+	a.stop = sync.OnceFunc(func() {
+		stop()
 		http.Close()
-	}
+	})
 	t.Cleanup(a.stop)
 	deadline := time.Now().Add(2 * time.Minute)
 	for code := 0; code != 200; {

@@ -48,7 +48,7 @@ type Config struct {
 	// all users outside of GroupAdmin together three quarters. A part is reserved for root (see Root).
 	MaxWatches int
 
-	ReaderPatience time.Duration // how long a client may read nothing of an answer; 30s
+	ReaderTimeout time.Duration // how long a client may read nothing of an answer; 30s
 
 	Log *zap.Logger // silent
 }
@@ -65,8 +65,8 @@ func (c Config) withDefaults() Config {
 			*f.field = f.def
 		}
 	}
-	if c.ReaderPatience == 0 {
-		c.ReaderPatience = 30 * time.Second
+	if c.ReaderTimeout == 0 {
+		c.ReaderTimeout = 30 * time.Second
 	}
 	if c.Log == nil {
 		c.Log = zap.NewNop()
@@ -87,7 +87,7 @@ func (c Config) validate() error {
 		n    int64
 	}{
 		{"MaxObjects", int64(c.MaxObjects)}, {"MaxEvents", int64(c.MaxEvents)}, {"MaxWatches", int64(c.MaxWatches)},
-		{"ReaderPatience", int64(c.ReaderPatience)},
+		{"ReaderTimeout", int64(c.ReaderTimeout)},
 	} {
 		if f.n < 0 {
 			errs = append(errs, fmt.Errorf("field Config.%s is %d; want a positive number", f.name, f.n))

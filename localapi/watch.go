@@ -71,7 +71,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k *kind, q *query
 	w.Header().Set("Cache-Control", "no-cache, private")
 	w.WriteHeader(http.StatusOK)
 	st.out = q.accept.info.StreamSerializer.NewFrameWriter(w)
-	st.patience()
+	st.setDeadline()
 	for _, o := range objects {
 		if !st.send(watch.Added, o) {
 			return nil
@@ -223,19 +223,19 @@ func (st *stream) encode(t watch.EventType, o runtime.Object) bool {
 		}
 		defer st.s.pools.outgoing.Give(st.q.client, unread)
 	}
-	st.patience()
+	st.setDeadline()
 	return st.q.accept.info.StreamSerializer.Encode(e, st.out) == nil
 }
 
-// patience sets the deadline for the client to read the next data.
-func (st *stream) patience() {
-	_ = st.rc.SetWriteDeadline(time.Now().Add(st.s.cfg.ReaderPatience)) // fails in tests with a recorder
+// setDeadline sets the deadline for the client to read the next data.
+func (st *stream) setDeadline() {
+	_ = st.rc.SetWriteDeadline(time.Now().Add(st.s.cfg.ReaderTimeout)) // fails in tests with a recorder
 }
 
 // flush sends the written data, and then removes the write deadline: if it passed, it would end an
 // idle stream of HTTP/2.
 func (st *stream) flush() bool {
-	st.patience()
+	st.setDeadline()
 	err := st.rc.Flush()
 	_ = st.rc.SetWriteDeadline(time.Time{})
 	return err == nil

@@ -103,12 +103,12 @@ const (
 	// createTimeout limits each step of the OCI runtime's create and start. On a machine under
 	// load, a step may take seconds.
 	createTimeout = time.Minute
-	// killPatience limits the wait for a process after SIGKILL. A process that has not ended by
+	// killTimeout limits the wait for a process after SIGKILL. A process that has not ended by
 	// then is blocked on a disk.
-	killPatience = 10 * time.Second
-	// parkTime is how long a new sandbox or container is kept after all its callers have given
+	killTimeout = 10 * time.Second
+	// unclaimedTime is how long a new sandbox or container is kept after all its callers have given
 	// up.
-	parkTime = time.Minute
+	unclaimedTime = time.Minute
 	// monitorTimeout limits monitor calls that do not wait for anything else.
 	monitorTimeout = 10 * time.Second
 	// spaceTimeout limits the creation of a sandbox's namespaces and files.

@@ -373,11 +373,11 @@ func (c *capture) takeWrite() *os.File {
 	return w
 }
 
-// take waits until the stream ends or the context patience ends, and returns the data so far.
-func (c *capture) take(patience context.Context) []byte {
+// take waits until the stream or ctx ends, and returns the data so far.
+func (c *capture) take(ctx context.Context) []byte {
 	select {
 	case <-c.done:
-	case <-patience.Done():
+	case <-ctx.Done():
 		_ = c.read.SetReadDeadline(time.Now()) // also ends the read of a stream that never ends
 		<-c.done
 	}

@@ -28,6 +28,7 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/localcri/image"
 	"github.com/nodewright/nodewright/localcri/internal/executor"
 	"github.com/nodewright/nodewright/localcri/internal/life"
@@ -429,7 +430,7 @@ func (m *machine) killMonitor(sandbox string) {
 	}
 }
 
-func (c *fakeClient) Adopt(ctx context.Context, k monitor.Kept, e monitor.Escrow) error {
+func (c *fakeClient) Adopt(ctx context.Context, k monitor.Kept, files monitor.Files) error {
 	if err := c.m.step(ctx, "adopt"); err != nil {
 		return err
 	}
@@ -447,7 +448,7 @@ func (c *fakeClient) Adopt(ctx context.Context, k monitor.Kept, e monitor.Escrow
 	c.p.order = append(c.p.order, k.Container.ID)
 	if c.m.processes[k.Started.PID] == nil {
 		k.Exit = &monitor.Exit{ID: k.Container.ID, Code: 255, At: time.Now(), Reason: monitor.ReasonMonitorLost}
-		if e.Pidfd != nil {
+		if files.Pidfd != nil {
 			k.Exit = &monitor.Exit{ID: k.Container.ID, Code: c.m.codes[k.Container.ID], At: time.Now()}
 		}
 		c.events <- monitor.Event{Exit: k.Exit}
@@ -455,14 +456,14 @@ func (c *fakeClient) Adopt(ctx context.Context, k monitor.Kept, e monitor.Escrow
 	return nil
 }
 
-// Escrow stands for the descriptors that a client keeps.
-func (c *fakeClient) Escrow(id string) (e monitor.Escrow) {
+// Files stands for the descriptors that a client keeps.
+func (c *fakeClient) Files(id string) (files monitor.Files) {
 	c.m.mu.Lock()
 	defer c.m.mu.Unlock()
 	if k := c.p.kept[id]; k != nil && k.Started != nil {
-		e.Pidfd, _ = os.Open(os.DevNull)
+		files.Pidfd, _ = os.Open(os.DevNull)
 	}
-	return e
+	return files
 }
 
 func (c *fakeClient) Exec(context.Context, monitor.Exec) (execProcess, error) {
@@ -803,16 +804,7 @@ func (b *bench) start() {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- rt.Run(ctx) }()
-	b.rt = rt
-	b.kill = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			b.t.Errorf("Run: %v", err)
-		}
-	})
+	b.rt, b.kill = rt, testrun.Start(b.t, rt.Run)
 }
 
 // restart is another agent on the same machine.

@@ -62,8 +62,8 @@ func (t *hookStage) advance(to hookStage) bool {
 
 // runHooks runs the hooks until ctx ends.
 func (r *Runtime) runHooks(ctx context.Context) {
-	const patience = 10 * time.Second
-	t := time.NewTimer(patience)
+	const timeout = 10 * time.Second
+	t := time.NewTimer(timeout)
 	defer t.Stop()
 	select {
 	case <-r.whole:

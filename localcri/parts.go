@@ -41,8 +41,8 @@ type monitorSource interface {
 // monitorConn is a connection to one monitor; a monitor.Client implements it.
 type monitorConn interface {
 	Start(ctx context.Context, c monitor.Container) (monitor.Started, error)
-	Adopt(ctx context.Context, k monitor.Kept, e monitor.Escrow) error
-	Escrow(id string) monitor.Escrow
+	Adopt(ctx context.Context, k monitor.Kept, files monitor.Files) error
+	Files(id string) monitor.Files
 	Exec(ctx context.Context, e monitor.Exec) (execProcess, error)
 	Attach(ctx context.Context, id string, stdin, stdout, stderr *os.File) error
 	Resize(ctx context.Context, id string, width, height uint16) error

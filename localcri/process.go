@@ -63,19 +63,19 @@ func alive(p processes, id life.Process) bool {
 	return err == nil && state != "Z" && state != "X" && (id.StartTime == 0 || start == id.StartTime)
 }
 
-// startPatience is how long a running start of an OCI runtime may continue after its monitor has
+// startTimeout is how long a running start of an OCI runtime may continue after its monitor has
 // ended. It takes some milliseconds.
-const startPatience = 2 * time.Second
+const startTimeout = 2 * time.Second
 
 // EndCommands searches all processes of the machine. It is called for the commands of a
 // monitor that has ended.
 func (p realProcesses) EndCommands(ctx context.Context, program, word string) error {
-	return p.endCommands(ctx, program, word, startPatience)
+	return p.endCommands(ctx, program, word, startTimeout)
 }
 
 // endCommands lets a start finish: if the OCI runtime is killed in the middle of its handshake,
 // the container ends without having started.
-func (p realProcesses) endCommands(ctx context.Context, program, word string, patience time.Duration) error {
+func (p realProcesses) endCommands(ctx context.Context, program, word string, age time.Duration) error {
 	for since := time.Now(); ; {
 		found := false
 		const most = 1 << 20
@@ -99,7 +99,7 @@ func (p realProcesses) endCommands(ctx context.Context, program, word string, pa
 				continue
 			}
 			found = true
-			if slices.Contains(args, "start") && time.Since(since) < patience {
+			if slices.Contains(args, "start") && time.Since(since) < age {
 				continue
 			}
 			if err := p.Signal(life.Process{PID: pid, StartTime: start}, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {

@@ -46,10 +46,10 @@ func killed(t *testing.T, cmd *exec.Cmd) bool {
 // What a monitor that died had under way is killed, but a start is let end.
 func TestEndOfCommands(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "executor")
-	end := func(patience time.Duration) <-chan error {
+	end := func(timeout time.Duration) <-chan error {
 		done := make(chan error, 1)
 		go func() {
-			done <- realProcesses{}.endCommands(context.WithoutCancel(t.Context()), program, "id", patience)
+			done <- realProcesses{}.endCommands(context.WithoutCancel(t.Context()), program, "id", timeout)
 		}()
 		return done
 	}

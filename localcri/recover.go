@@ -119,8 +119,8 @@ func (r *Runtime) awaitNetwork() {
 	if !ok {
 		return
 	}
-	const patience = 5 * time.Second
-	late := time.AfterFunc(patience, func() { r.log.Warn("waiting for the records of the network", zap.Duration("for", patience)) })
+	const timeout = 5 * time.Second
+	late := time.AfterFunc(timeout, func() { r.log.Warn("waiting for the records of the network", zap.Duration("for", timeout)) })
 	defer late.Stop()
 	select {
 	case <-l.Loaded():
@@ -561,9 +561,9 @@ func keepsProcess(dead monitorConn, id string) bool {
 	if dead == nil {
 		return false
 	}
-	e := dead.Escrow(id)
-	defer e.Close()
-	return e.Pidfd != nil
+	files := dead.Files(id)
+	defer files.Close()
+	return files.Pidfd != nil
 }
 
 // endCommands ends the commands of a lost monitor that still run for a container. A command that
@@ -665,12 +665,12 @@ func (p *pod) adopt(ctx context.Context, m, dead monitorConn, c *container, s li
 func adoptBy(ctx context.Context, m, dead monitorConn, k monitor.Kept) error {
 	ctx, cancel := context.WithTimeout(ctx, monitorTimeout)
 	defer cancel()
-	var e monitor.Escrow
+	var files monitor.Files
 	if dead != nil {
-		e = dead.Escrow(k.Container.ID)
-		defer e.Close()
+		files = dead.Files(k.Container.ID)
+		defer files.Close()
 	}
-	err := m.Adopt(ctx, k, e)
+	err := m.Adopt(ctx, k, files)
 	if errors.Is(err, monitor.ErrExists) { // an earlier attempt adopted it and failed later
 		return nil
 	}

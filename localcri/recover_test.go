@@ -536,7 +536,7 @@ func TestParkedSandboxIsUndoneAfterAWhile(t *testing.T) {
 		_, err := b.rt.RunPodSandbox(ctx, sandboxConfig("p"), "")
 		wantCode(t, "the call", err, codes.DeadlineExceeded)
 		release()
-		time.Sleep(parkTime + 2*time.Second)
+		time.Sleep(unclaimedTime + 2*time.Second)
 		b.clean()
 		b.sandbox("p")
 		b.kill()

@@ -109,7 +109,7 @@ func (r *Runtime) Run(ctx context.Context) error {
 // awaitWork waits a short time for running work. Work that is blocked by a disk is finished by
 // the next process.
 func (r *Runtime) awaitWork() {
-	const patience = 10 * time.Second
+	const timeout = 10 * time.Second
 	r.begins.Lock()   // base has ended: work that starts from here on is not waited for
 	r.begins.Unlock() //nolint:staticcheck // only the order matters
 	done := make(chan struct{})
@@ -117,12 +117,12 @@ func (r *Runtime) awaitWork() {
 		r.work.Wait()
 		close(done)
 	}()
-	t := time.NewTimer(patience)
+	t := time.NewTimer(timeout)
 	defer t.Stop()
 	select {
 	case <-done:
 	case <-t.C:
-		r.log.Warn("gave up waiting for running work", zap.Duration("waited", patience))
+		r.log.Warn("gave up waiting for running work", zap.Duration("waited", timeout))
 	}
 }
 

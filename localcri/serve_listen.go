@@ -53,8 +53,8 @@ func removeStale(path string) error {
 	if info.Mode().Type() != fs.ModeSocket {
 		return &fs.PathError{Op: "listen", Path: path, Err: fmt.Errorf("is of mode %v; want a socket or nothing", info.Mode())}
 	}
-	const patience = time.Second // a socket with a full queue is in use
-	c, err := net.DialTimeout("unix", path, patience)
+	const timeout = time.Second // a socket with a full queue is in use
+	c, err := net.DialTimeout("unix", path, timeout)
 	if err == nil {
 		_ = c.Close()
 	}

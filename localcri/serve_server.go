@@ -42,8 +42,8 @@ const (
 	maxMessage = 16 << 20
 	// maxCalls limits the concurrent calls of a connection.
 	maxCalls = 1000
-	// stopPatience limits how long running calls may take to end.
-	stopPatience = 2 * time.Second
+	// stopTimeout limits how long running calls may take to end.
+	stopTimeout = 2 * time.Second
 )
 
 // usualStreamAddresses are free ports that only this machine can reach; the first available one
@@ -127,11 +127,11 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 		stopped := make(chan struct{})
 		go func() { srv.GracefulStop(); close(stopped) }()
-		patience := time.NewTimer(stopPatience)
-		defer patience.Stop()
+		late := time.NewTimer(stopTimeout)
+		defer late.Stop()
 		select {
 		case <-stopped:
-		case <-patience.C:
+		case <-late.C:
 			srv.Stop() // cancels the contexts of calls
 		}
 		return nil

@@ -20,10 +20,10 @@ import (
 )
 
 const (
-	// headerPatience limits how long a client may take to send a request, and idleTime how long a
+	// headerTimeout limits how long a client may take to send a request, and idleTime how long a
 	// stream may be idle, as in containerd and CRI-O.
-	headerPatience = 30 * time.Second
-	idleTime       = 4 * time.Hour
+	headerTimeout = 30 * time.Second
+	idleTime      = 4 * time.Hour
 	// maxHeader limits the bytes of a request's headers.
 	maxHeader = 64 << 10
 )
@@ -55,7 +55,7 @@ func newStreamServer(ctx context.Context, l net.Listener, streams Streams, log *
 	return &streamServer{
 		urls: urls, listener: &heldListener{l}, cancel: cancel,
 		http: &http.Server{
-			Handler: urls, ReadHeaderTimeout: headerPatience, IdleTimeout: headerPatience, MaxHeaderBytes: maxHeader,
+			Handler: urls, ReadHeaderTimeout: headerTimeout, IdleTimeout: headerTimeout, MaxHeaderBytes: maxHeader,
 			ErrorLog:    zap.NewStdLog(log),
 			BaseContext: func(net.Listener) context.Context { return ctx },
 			// A request's own context does not end with a hijacked connection.

@@ -33,6 +33,7 @@ import (
 	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/internal/nspin"
 	"github.com/nodewright/nodewright/internal/testprogram"
+	"github.com/nodewright/nodewright/internal/testrun"
 )
 
 const testImage = "localhost/nodewright/testbox:1"
@@ -49,16 +50,8 @@ func startServing(t *testing.T, cfg ServerConfig) (socket string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Run: %v", err)
-		}
-		_ = os.RemoveAll(dir)
-	})
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	testrun.Start(t, s.Run)
 	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		c, err := net.Dial("unix", cfg.Socket)
 		if err == nil {
@@ -487,9 +480,7 @@ func TestStreamsInTheProcessHaveASocketOfRootAlone(t *testing.T) {
 	if _, err := s.Exec(t.Context(), q); status.Code(err) != codes.Unavailable {
 		t.Errorf("exec before Run: %v", err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
+	stop := testrun.Start(t, s.Run)
 	got, err := s.Exec(t.Context(), q)
 	for ; status.Code(err) == codes.Unavailable; got, err = s.Exec(t.Context(), q) {
 		time.Sleep(time.Millisecond)
@@ -521,10 +512,7 @@ func TestStreamsInTheProcessHaveASocketOfRootAlone(t *testing.T) {
 	if forward, err := s.PortForward(t.Context(), &runtimeapi.PortForwardRequest{PodSandboxId: sandbox}); err != nil || !strings.HasPrefix(forward.Url, "unix://") {
 		t.Errorf("port forward: %v, %v", forward, err)
 	}
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	stop()
 	if _, err := os.Stat(socket); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the socket is left: %v", err)
 	}

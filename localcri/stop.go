@@ -166,7 +166,7 @@ func (c *container) kill(ctx context.Context, process life.Process) error {
 			errs = append(errs, fmt.Errorf("kill processes of the cgroup: %w", err))
 		}
 	}
-	t := time.NewTimer(killPatience)
+	t := time.NewTimer(killTimeout)
 	defer t.Stop()
 	select {
 	case <-c.exited:
@@ -181,9 +181,9 @@ func (c *container) kill(ctx context.Context, process life.Process) error {
 	}
 	why := errors.Join(errs...)
 	if why == nil {
-		return errorf(codes.DeadlineExceeded, "container %s has not ended %v after SIGKILL: process %d is in state %s", c.id, killPatience, process.PID, state)
+		return errorf(codes.DeadlineExceeded, "container %s has not ended %v after SIGKILL: process %d is in state %s", c.id, killTimeout, process.PID, state)
 	}
-	return errorf(codes.DeadlineExceeded, "container %s has not ended %v after SIGKILL: process %d is in state %s: %v", c.id, killPatience, process.PID, state, why)
+	return errorf(codes.DeadlineExceeded, "container %s has not ended %v after SIGKILL: process %d is in state %s: %v", c.id, killTimeout, process.PID, state, why)
 }
 
 // RemoveContainer removes a container, killing it if it is running, and returns when its files

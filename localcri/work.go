@@ -54,7 +54,7 @@ func (o *op) wait(ctx context.Context) error {
 }
 
 // claim is the creation of a sandbox or container. Its callers may give up before it is
-// complete. An object that no caller has received is kept for parkTime, for a later call, and
+// complete. An object that no caller has received is kept for unclaimedTime, for a later call, and
 // then removed.
 type claim struct {
 	*op
@@ -80,7 +80,7 @@ const (
 	joinUndoing                     // it is being removed
 )
 
-// join adds a waiting caller, if the object is being created or parked. If same is false, the
+// join adds a waiting caller, if the object is being created or has no caller yet. If same is false, the
 // caller requests another configuration; join then removes a complete object that no caller has
 // received or waits for. The result says what the caller has to do.
 func (c *claim) join(same bool) joinResult {
@@ -117,16 +117,16 @@ func (c *claim) complete(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.finish(err)
-	c.parkLocked()
+	c.expireLocked()
 }
 
-// parkLocked starts the timer after which an object that no caller waits for is
+// expireLocked starts the timer after which an object that no caller waits for is
 // removed.
-func (c *claim) parkLocked() {
+func (c *claim) expireLocked() {
 	if c.waiting > 0 || c.delivered || c.undoing || !c.finished() || c.err != nil {
 		return
 	}
-	c.timer = time.AfterFunc(parkTime, func() {
+	c.timer = time.AfterFunc(unclaimedTime, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.waiting == 0 && !c.delivered && !c.undoing {
@@ -143,7 +143,7 @@ func (c *claim) take(ctx context.Context) error {
 	defer c.mu.Unlock()
 	c.waiting--
 	if ctx.Err() != nil && (err == nil || !c.finished()) {
-		c.parkLocked()
+		c.expireLocked()
 		return coded(context.Cause(ctx))
 	}
 	c.delivered = c.delivered || err == nil
@@ -224,11 +224,11 @@ func (s *saver) remove(ctx context.Context, store *checkpoint.Store, key string)
 // contextForWrite returns a context for a write that must still be done when ctx ends because the
 // runtime ends. The context has its own timeout.
 func contextForWrite(ctx context.Context) (context.Context, context.CancelFunc) {
-	const patience = 5 * time.Second
+	const timeout = 5 * time.Second
 	if ctx.Err() == nil {
 		return context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	}
-	return context.WithTimeout(context.WithoutCancel(ctx), patience)
+	return context.WithTimeout(context.WithoutCancel(ctx), timeout)
 }
 
 // coded gives an error a gRPC code, if it has none yet.

@@ -29,7 +29,7 @@ func TestClaimIsDeliveredOnce(t *testing.T) {
 		if f := c.join(true); f != joinDelivered {
 			t.Errorf("a third one: %d, want that it is delivered", f)
 		}
-		time.Sleep(2 * parkTime)
+		time.Sleep(2 * unclaimedTime)
 		synctest.Wait()
 		if undone != 0 {
 			t.Error("what was delivered is undone")
@@ -47,7 +47,7 @@ func TestClaimOfACallerThatWentIsKeptForAWhile(t *testing.T) {
 			t.Error("a caller that is gone is served")
 		}
 		c.complete(nil)
-		time.Sleep(parkTime - time.Second)
+		time.Sleep(unclaimedTime - time.Second)
 		if f := c.join(true); f != joinWait {
 			t.Fatalf("a caller that comes again: %d", f)
 		}
@@ -72,7 +72,7 @@ func TestClaimThatNobodyTakesIsUndone(t *testing.T) {
 					t.Errorf("result %d", f)
 				}
 			} else {
-				time.Sleep(parkTime + time.Second)
+				time.Sleep(unclaimedTime + time.Second)
 			}
 			synctest.Wait()
 			if f := c.join(true); undone != 1 || f != joinUndoing {

@@ -50,12 +50,12 @@ func call[T any](n *Network, who, verb string, timeout time.Duration, f func(ctx
 		return o, false
 	case <-ctx.Done():
 	}
-	patience := time.NewTimer(grace)
-	defer patience.Stop()
+	waited := time.NewTimer(grace)
+	defer waited.Stop()
 	select {
 	case <-o.done:
 		return o, false
-	case <-patience.C:
+	case <-waited.C:
 		n.cfg.Log.Error("call of network plugin did not return in time", zap.String("of", who), zap.String("call", verb), zap.Duration("timeout", timeout))
 		return o, true
 	}

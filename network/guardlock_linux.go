@@ -22,17 +22,17 @@ const (
 )
 
 // takeGuard opens and locks the guard of that name. If processes of an earlier agent
-// hold the lock, takeGuard waits up to patience for them, and then kills the process
+// hold the lock, takeGuard waits up to timeout for them, and then kills the process
 // group that the guard names. If the lock is still held, it returns without the lock:
 // otherwise the attachment would never be torn down. killed reports whether it killed
 // processes.
-func takeGuard(ctx context.Context, dir, name string, patience time.Duration) (guard *os.File, killed bool, err error) {
+func takeGuard(ctx context.Context, dir, name string, timeout time.Duration) (guard *os.File, killed bool, err error) {
 	path := filepath.Join(dir, name)
 	f, held, err := tryGuard(path)
 	if err != nil || !held {
 		return f, false, err
 	}
-	if held, err = waitGuard(ctx, f, patience); err == nil && held {
+	if held, err = waitGuard(ctx, f, timeout); err == nil && held {
 		killed = killGroup(f)
 		_, err = waitGuard(ctx, f, afterKill)
 	}
@@ -87,8 +87,8 @@ func lockGuard(f *os.File) (held bool, err error) {
 	return false, pathError("lock", f.Name(), err)
 }
 
-func waitGuard(ctx context.Context, f *os.File, patience time.Duration) (held bool, err error) {
-	end := time.Now().Add(patience)
+func waitGuard(ctx context.Context, f *os.File, timeout time.Duration) (held bool, err error) {
+	end := time.Now().Add(timeout)
 	for pause := firstTry; ; pause = min(2*pause, lastTry) {
 		held, err = lockGuard(f)
 		left := time.Until(end)

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/network"
 	"github.com/nodewright/nodewright/network/networktest"
 	"github.com/nodewright/nodewright/volumemgr/plugintest"
@@ -31,7 +32,6 @@ func newMachine(t *testing.T) *machine {
 	m := &machine{t: t, dir: t.TempDir(), plugin: &networktest.Plugin{Lasting: true}}
 	t.Cleanup(func() { _ = unix.Unmount(filepath.Join(m.dir, "netns"), unix.MNT_DETACH) })
 	m.start()
-	t.Cleanup(func() { m.stop() })
 	return m
 }
 
@@ -43,17 +43,7 @@ func (m *machine) start() {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error)
-	go func() { done <- n.Run(ctx) }()
-	m.Network = n
-	m.stop = func() {
-		cancel()
-		if err := <-done; err != nil {
-			m.t.Errorf("run: %v", err)
-		}
-		m.stop = func() {}
-	}
+	m.Network, m.stop = n, testrun.Start(m.t, n.Run)
 	if err := n.Detach(m.t.Context(), "unknown"); err != nil { // which waits for the records
 		m.t.Fatal(err)
 	}

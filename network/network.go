@@ -77,11 +77,11 @@ type entry struct {
 	record *record // the input of TearDown; nil before Plan has returned
 
 	// space is used only by the running operation, like the fields below.
-	space    uint64        // the namespace's ID; 0 if not known
-	there    bool          // the namespace existed when the record was read
-	foreign  bool          // the file at path does not belong to this network
-	patience time.Duration // limit of the wait for processes of an earlier agent
-	tornDown bool          // the plugin has torn it down; the namespace and the record are left
+	space        uint64        // the namespace's ID; 0 if not known
+	there        bool          // the namespace existed when the record was read
+	foreign      bool          // the file at path does not belong to this network
+	guardTimeout time.Duration // limit of the wait for processes of an earlier agent
+	tornDown     bool          // the plugin has torn it down; the namespace and the record are left
 
 	state   State
 	result  *Result // while attached

@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/network"
 	"github.com/nodewright/nodewright/network/networktest"
 )
@@ -60,16 +61,7 @@ func (r *rig) start() {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- n.Run(ctx) }()
-	r.Network = n
-	r.crash = func() {
-		cancel()
-		if err := <-done; err != nil {
-			r.t.Errorf("run: %v", err)
-		}
-	}
+	r.Network, r.crash = n, testrun.Start(r.t, n.Run)
 	synctest.Wait()
 }
 

@@ -1,9 +1,9 @@
 package network_test
 
 import (
-	"context"
 	"testing"
 
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/network"
 	"github.com/nodewright/nodewright/network/networktest"
 )
@@ -16,9 +16,7 @@ func TestNone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, end := context.WithCancel(t.Context())
-		ended := make(chan error)
-		go func() { ended <- n.Run(ctx) }()
+		stop := testrun.Start(t, n.Run)
 		r, err := n.Attach(t.Context(), network.Attachment{ID: "a", Ports: []network.Port{{Protocol: "tcp", HostPort: 80, ContainerPort: 80}}})
 		if err != nil || len(r.IPs) != 0 || r.Netns == "" || len(r.Warnings) != 1 {
 			t.Errorf("%+v, %v", r, err)
@@ -31,9 +29,6 @@ func TestNone(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		end()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		stop()
 	}
 }

@@ -271,7 +271,7 @@ func (n *Network) tearDown(e *entry) (late *lateCall, err error) {
 	}
 	var guard *os.File
 	if !e.tornDown {
-		if guard, err = n.guard(e, e.patience); err != nil { // which may take long, so without a slot
+		if guard, err = n.guard(e, e.guardTimeout); err != nil { // which may take long, so without a slot
 			return nil, err
 		}
 	}
@@ -334,11 +334,11 @@ func (n *Network) tearDownNow(e *entry, guard *os.File) (*lateCall, error) {
 }
 
 // guard returns the locked guard of a call, or nil if the plugin needs none.
-func (n *Network) guard(e *entry, patience time.Duration) (*os.File, error) {
+func (n *Network) guard(e *entry, wait time.Duration) (*os.File, error) {
 	if !e.plugin.durable {
 		return nil, nil
 	}
-	f, killed, err := n.store.guard(n.run, fileName(e.id), patience)
+	f, killed, err := n.store.guard(n.run, fileName(e.id), wait)
 	if killed {
 		n.cfg.Log.Warn("killed network plugin of an earlier agent", zap.String("id", e.id), zap.String("plugin", e.name))
 	}

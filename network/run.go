@@ -201,7 +201,7 @@ func (n *Network) revive(a action) *entry {
 	}
 	e := &entry{
 		id: r.Attachment.ID, digest: sum, path: r.Netns, created: r.Created, name: r.Plugin,
-		record: r, patience: n.cfg.TearDownTimeout, there: a.space.Kind == SpaceNamed, gone: make(chan struct{}),
+		record: r, guardTimeout: n.cfg.TearDownTimeout, there: a.space.Kind == SpaceNamed, gone: make(chan struct{}),
 	}
 	for _, p := range n.plugins {
 		if p.name == r.Plugin {
@@ -211,7 +211,7 @@ func (n *Network) revive(a action) *entry {
 	if p := a.of.progress; p != nil {
 		e.space, e.result = p.Space, p.Result
 	} else {
-		e.patience = n.cfg.SetUpTimeout
+		e.guardTimeout = n.cfg.SetUpTimeout
 	}
 	if r.Boot != n.cfg.BootID {
 		e.space = noSpace
@@ -264,7 +264,7 @@ func (n *Network) serve(p *plugged) {
 func (n *Network) recoverPlugin(p *plugged) bool {
 	wait := serveRetries
 	for {
-		err := n.patiently(p, "recovered", func(ctx context.Context) error { return p.Recovered(ctx, n.keptOf(p)) })
+		err := n.callToEnd(p, "recovered", func(ctx context.Context) error { return p.Recovered(ctx, n.keptOf(p)) })
 		if err == nil {
 			break
 		}
@@ -275,7 +275,7 @@ func (n *Network) recoverPlugin(p *plugged) bool {
 	}
 	collector, ok := p.Plugin.(Collector)
 	if ok && n.cfg.Exclusive {
-		err := n.patiently(p, "collect", func(ctx context.Context) error { return collector.Collect(ctx, n.keptOf(p)) })
+		err := n.callToEnd(p, "collect", func(ctx context.Context) error { return collector.Collect(ctx, n.keptOf(p)) })
 		if err != nil {
 			n.cfg.Log.Warn("failed to free resources without an attachment", zap.String("plugin", p.name), zap.Error(err))
 		}
@@ -283,9 +283,9 @@ func (n *Network) recoverPlugin(p *plugged) bool {
 	return n.run.Err() == nil
 }
 
-// patiently makes a call of a plugin and waits until it returns, even if it hangs, but
+// callToEnd makes a call of a plugin and waits until it returns, even if it hangs, but
 // no longer than Run lasts.
-func (n *Network) patiently(p *plugged, verb string, f func(ctx context.Context) error) error {
+func (n *Network) callToEnd(p *plugged, verb string, f func(ctx context.Context) error) error {
 	o, late := call(n, p.who(), verb, n.cfg.CollectTimeout, func(ctx context.Context) (struct{}, error) { return struct{}{}, f(ctx) })
 	if late {
 		n.notRecovered(p, lateError(p.who(), verb, n.cfg.CollectTimeout))
@@ -371,12 +371,12 @@ func (n *Network) runOnce(p *plugged) (stopped bool, err error) {
 		return n.run.Err() != nil, err
 	case <-n.run.Done():
 	}
-	patience := time.NewTimer(grace)
-	defer patience.Stop()
+	late := time.NewTimer(grace)
+	defer late.Stop()
 	select {
 	case err := <-done:
 		return true, err
-	case <-patience.C:
+	case <-late.C:
 		n.cfg.Log.Error("network plugin did not stop", zap.String("plugin", p.name))
 	}
 	return true, nil
@@ -423,7 +423,7 @@ func (n *Network) checkIt(e *entry, c Checker) (late *lateCall, err error) {
 		return nil, err
 	}
 	defer release()
-	guard, err := n.guard(e, e.patience)
+	guard, err := n.guard(e, e.guardTimeout)
 	if err != nil {
 		return nil, err
 	}

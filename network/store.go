@@ -184,15 +184,15 @@ func (s *store) readOne(name string) (kept, error) {
 }
 
 // guard takes the guard of a name (takeGuard), and reports whether it killed processes.
-func (s *store) guard(ctx context.Context, name string, patience time.Duration) (*os.File, bool, error) {
+func (s *store) guard(ctx context.Context, name string, wait time.Duration) (*os.File, bool, error) {
 	type taken struct {
 		f      *os.File
 		killed bool
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.timeout+patience+afterKill)
+	ctx, cancel := context.WithTimeout(ctx, s.timeout+wait+afterKill)
 	defer cancel()
 	got, err := detached.Next(ctx, &s.locks, name, func() (taken, error) {
-		f, killed, err := takeGuard(ctx, s.guards, name, patience)
+		f, killed, err := takeGuard(ctx, s.guards, name, wait)
 		if err == nil && ctx.Err() != nil { // the caller has gone
 			_ = f.Close()
 			f, err = nil, context.Cause(ctx)

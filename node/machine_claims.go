@@ -58,10 +58,10 @@ func (*ClaimedError) Is(target error) bool { return target == ErrClaimed }
 
 // Limits of the number of agents and of the size of a record.
 const (
-	maxAgents     = 1000
-	maxClaims     = 64 << 10 // bytes
-	claimPatience = 10 * time.Second
-	rootPatience  = 2 * time.Second // for the file system of another agent's root directory
+	maxAgents    = 1000
+	maxClaims    = 64 << 10 // bytes
+	claimTimeout = 10 * time.Second
+	rootTimeout  = 2 * time.Second // for the file system of another agent's root directory
 )
 
 // claimRecord is the content of an agent's file.
@@ -172,7 +172,7 @@ func openClaims(ctx context.Context, dir, rootDir string) (*claimsDir, error) {
 }
 
 func lockWithin(ctx context.Context, f *os.File) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, claimPatience, fmt.Errorf("%s: another process has had the lock for %v", f.Name(), claimPatience))
+	ctx, cancel := context.WithTimeoutCause(ctx, claimTimeout, fmt.Errorf("%s: another process has had the lock for %v", f.Name(), claimTimeout))
 	defer cancel()
 	wait := retry.Backoff{First: time.Millisecond, Max: 100 * time.Millisecond}
 	for {
@@ -249,7 +249,7 @@ func (c *claimsDir) isThere(ctx context.Context, rootDir string) (exists bool, p
 			found <- answer{true, lockHolder(rootDir)}
 		}
 	}()
-	late := time.NewTimer(rootPatience)
+	late := time.NewTimer(rootTimeout)
 	defer late.Stop()
 	select {
 	case a := <-found:

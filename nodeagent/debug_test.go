@@ -1,7 +1,6 @@
 package nodeagent
 
 import (
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -14,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/agent/local"
+	"github.com/nodewright/nodewright/internal/testrun"
 )
 
 // A pod of a manifest gets ephemeral containers, also when its file is read again, and its successor
@@ -33,9 +33,7 @@ func TestDebugAddsContainersToPodsOfManifests(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- n.Run(ctx) }()
+		stop := testrun.Start(t, n.Run)
 		<-n.Ready()
 		names := func() (all []string) {
 			time.Sleep(time.Minute)
@@ -51,7 +49,7 @@ func TestDebugAddsContainersToPodsOfManifests(t *testing.T) {
 		}
 		pod := n.Pods()[0]
 		for _, r := range []local.DebugRequest{{Name: "one", Image: "tools:1", Target: "c"}, {Name: "two", Image: "tools:1", Command: []string{"sh"}, Stdin: true, TTY: true}} {
-			if err := n.Debug(ctx, n.Pods()[0], r); err != nil {
+			if err := n.Debug(t.Context(), n.Pods()[0], r); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Minute)
@@ -64,7 +62,7 @@ func TestDebugAddsContainersToPodsOfManifests(t *testing.T) {
 			"spec.ephemeralContainers[2].name":                {Name: "c", Image: "i"},
 			"spec.ephemeralContainers[2].targetContainerName": {Name: "x", Image: "i", Target: "none"},
 		} {
-			if err := n.Debug(ctx, n.Pods()[0], r); !errors.Is(err, local.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			if err := n.Debug(t.Context(), n.Pods()[0], r); !errors.Is(err, local.ErrInvalid) || !strings.Contains(err.Error(), want) {
 				t.Errorf("%+v: %v; want %s", r, err, want)
 			}
 		}
@@ -72,17 +70,14 @@ func TestDebugAddsContainersToPodsOfManifests(t *testing.T) {
 		if got := names(); got != nil {
 			t.Errorf("the successor has %q", got)
 		}
-		if err := n.Debug(ctx, pod, local.DebugRequest{Name: "x", Image: "i"}); !errors.Is(err, errors.ErrUnsupported) {
+		if err := n.Debug(t.Context(), pod, local.DebugRequest{Name: "x", Image: "i"}); !errors.Is(err, errors.ErrUnsupported) {
 			t.Errorf("of a pod that is gone: %v", err)
 		}
 		foreign := &v1.Pod{Spec: *pod.Spec.DeepCopy()}
 		foreign.Namespace, foreign.Name, foreign.UID = "default", "other", "u"
-		if err := n.Debug(ctx, foreign, local.DebugRequest{Name: "x", Image: "i"}); !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "kubectl debug") {
+		if err := n.Debug(t.Context(), foreign, local.DebugRequest{Name: "x", Image: "i"}); !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "kubectl debug") {
 			t.Errorf("of a pod of no manifest: %v", err)
 		}
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		stop()
 	})
 }

@@ -52,7 +52,7 @@ func (n *Node) PullImage(ctx context.Context, image string) (string, error) {
 // that may be pulled.
 func (n *Node) Fit(pod *v1.Pod, beside ...*v1.Pod) local.Fit {
 	out := n.Agent.Fit(pod, beside...)
-	ctx, cancel := context.WithTimeout(context.Background(), offerPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), offerTimeout)
 	defer cancel()
 	var missing []string
 	for image, never := range imagesOf(pod) {
@@ -78,8 +78,8 @@ func (n *Node) Fit(pod *v1.Pod, beside ...*v1.Pod) local.Fit {
 	return out
 }
 
-// offerPatience is how long registries may take to say whether they have the images of a pod.
-const offerPatience = 20 * time.Second
+// offerTimeout is how long registries may take to say whether they have the images of a pod.
+const offerTimeout = 20 * time.Second
 
 // imagesOf yields each image of a pod once. The second value is true if no container of the pod
 // may pull the image.

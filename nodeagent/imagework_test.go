@@ -20,6 +20,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/cri/critest"
+	"github.com/nodewright/nodewright/internal/testrun"
 )
 
 // A pod that waits for its image starts as soon as the image is loaded, however long its back-off is.
@@ -43,9 +44,7 @@ func TestLoadWakesPods(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- n.Run(ctx) }()
+		stop := testrun.Start(t, n.Run)
 		<-n.Ready()
 		pod := &v1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Name: "web"}}
 		pod.Spec.Containers = []v1.Container{{Name: "c", Image: image, ImagePullPolicy: v1.PullIfNotPresent}}
@@ -65,16 +64,13 @@ func TestLoadWakesPods(t *testing.T) {
 		if begun() {
 			t.Error("the pod has begun without its image")
 		}
-		if _, err := n.LoadImages(ctx, strings.NewReader(""), ""); err != nil {
+		if _, err := n.LoadImages(t.Context(), strings.NewReader(""), ""); err != nil {
 			t.Error(err)
 		}
 		if time.Sleep(2 * time.Second); !begun() {
 			t.Error("the pod has not begun 2 s after its image is there")
 		}
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		stop()
 	})
 }
 
@@ -101,9 +97,7 @@ func TestFitNamesMissingImages(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- n.Run(ctx) }()
+		stop := testrun.Start(t, n.Run)
 		<-n.Ready()
 		pod := &v1.Pod{}
 		for i, image := range []string{"here:1", "never:1", "offered:1", "gone:1", "gone:1"} {
@@ -125,9 +119,6 @@ func TestFitNamesMissingImages(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("missing %q\nwant %q", got, want)
 		}
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		stop()
 	})
 }

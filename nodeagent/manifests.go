@@ -25,8 +25,8 @@ import (
 
 // Pause between calls of the runtime at the start, until it answers, and the timeout of one call.
 const (
-	staticAgain    = time.Second
-	staticPatience = 10 * time.Second
+	staticAgain   = time.Second
+	staticTimeout = 10 * time.Second
 )
 
 // staticPods finds the running static pods, with one listing of the runtime: an earlier kubelet
@@ -104,7 +104,7 @@ const maxPodDirs = 10_000
 // look lists the ready static pods and their running containers once. After an
 // error nothing is stored.
 func (s *staticPods) look(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, staticPatience)
+	ctx, cancel := context.WithTimeout(ctx, staticTimeout)
 	defer cancel()
 	pods, err := s.runtime.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{State: &runtimeapi.PodSandboxStateValue{State: runtimeapi.PodSandboxState_SANDBOX_READY}})
 	if err != nil {

@@ -152,11 +152,11 @@ func (n *Node) Run(ctx context.Context) error {
 	return err
 }
 
-// endPatience limits the wait for services at the end of Run. A service may hang on a disk that
+// endTimeout limits the wait for services at the end of Run. A service may hang on a disk that
 // does not answer, and the node must end anyway.
-const endPatience = 30 * time.Second
+const endTimeout = 30 * time.Second
 
-// last waits for the services, and then closes the node. It returns after endPatience
+// last waits for the services, and then closes the node. It returns after endTimeout
 // in any case.
 func (n *Node) last(ctx context.Context, services *sync.WaitGroup) {
 	ended := make(chan struct{})
@@ -166,12 +166,12 @@ func (n *Node) last(ctx context.Context, services *sync.WaitGroup) {
 		_ = n.close(ctx)
 		close(ended)
 	}()
-	late := time.NewTimer(endPatience)
+	late := time.NewTimer(endTimeout)
 	defer late.Stop()
 	select {
 	case <-ended:
 	case <-late.C:
-		n.builder.Log.Error("exiting although some services have not ended", zap.Duration("after", endPatience))
+		n.builder.Log.Error("exiting although some services have not ended", zap.Duration("after", endTimeout))
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/cri/critest"
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/kubeletconfig"
 	"github.com/nodewright/nodewright/node"
 	"github.com/nodewright/nodewright/statusmgr"
@@ -163,15 +164,10 @@ func TestClusterOfANode(t *testing.T) {
 	if capacity.Cpu().IsZero() || facts.Healthy() == nil { // the runtime has not been listed
 		t.Errorf("capacity %v", capacity)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- n.Run(ctx) }()
+	stop := testrun.Start(t, n.Run)
 	<-n.Up()
 	<-began
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	stop()
 }
 
 // Services run until the agent has ended. One that fails is logged.
@@ -267,9 +263,7 @@ func TestOneNodeOnADirectory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- first.Run(ctx) }()
+	stop := testrun.Start(t, first.Run)
 	<-first.Up()
 	if _, err := New(t.Context(), o); !errors.Is(err, node.ErrLocked) || !strings.Contains(err.Error(), fmt.Sprintf("process %d", os.Getpid())) {
 		t.Errorf("the second one was made: %v", err)
@@ -277,10 +271,7 @@ func TestOneNodeOnADirectory(t *testing.T) {
 	if !exists(first.Builder().Path("agent.sock")) {
 		t.Error("the first one's socket is gone")
 	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	stop()
 	if !errors.Is(second, node.ErrLocked) {
 		t.Errorf("while a service ends: %v", second)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/cri/critest"
+	"github.com/nodewright/nodewright/internal/testrun"
 )
 
 func TestChooseRuntime(t *testing.T) {
@@ -94,18 +95,13 @@ func TestLocalRuntimeRuns(t *testing.T) {
 	if _, err := os.Stat(RuntimeRecords(o.Config.RootDir)); err == nil {
 		t.Error("a node at rest has written which runtime it has")
 	}
-	ctx, end := context.WithCancel(t.Context())
-	over := make(chan error)
-	go func() { over <- n.Run(ctx) }()
+	stop := testrun.Start(t, n.Run)
 	<-begun
 	<-n.Up()
 	if why := n.WhyNode(); why.Runtime != InProcess || why.Network != "none: asked for" || !slices.Equal(why.Advice, []string{"forward"}) {
 		t.Errorf("runtime %q, network %q, advice %q", why.Runtime, why.Network, why.Advice)
 	}
-	end()
-	if err := <-over; err != nil {
-		t.Error(err)
-	}
+	stop()
 	<-ended
 	if last, err := part.OpenStore(RuntimeRecords(o.Config.RootDir), nil).Read(endpointKey); string(last) != InProcess || err != nil {
 		t.Errorf("on record: %q, %v", last, err)

@@ -17,6 +17,7 @@ import (
 	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/devicemgr"
 	"github.com/nodewright/nodewright/dra"
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/volumemgr/plugintest"
 )
 
@@ -52,13 +53,11 @@ func TestNodeInVirtualTime(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- n.Run(ctx) }()
+		stop := testrun.Start(t, n.Run)
 		<-n.Ready()
 		time.Sleep(time.Second)
 		f := n.Builder().Facts
-		if err := f.OfferDevices(ctx, "example.com/gpu", gpus{}); err != nil {
+		if err := f.OfferDevices(t.Context(), "example.com/gpu", gpus{}); err != nil {
 			t.Error(err)
 		}
 		if err := f.OfferDriver("gpu.example.com", "1", draDriver{}); err != nil || len(f.Drivers()) != 1 {
@@ -87,10 +86,7 @@ func TestNodeInVirtualTime(t *testing.T) {
 				t.Errorf("directory %s of sockets: %v", dir, err)
 			}
 		}
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		stop()
 	})
 }
 

@@ -1,7 +1,6 @@
 package nodeagent
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"os"
@@ -15,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/nodewright/nodewright/internal/systemdtest"
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/server"
 )
 
@@ -78,9 +78,7 @@ func TestWatchdog(t *testing.T) {
 			}
 			return true, nil
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- w.run(ctx) }()
+		stop := testrun.Start(t, w.run)
 		is := func(what string, want ...time.Duration) {
 			t.Helper()
 			synctest.Wait()
@@ -114,10 +112,7 @@ func TestWatchdog(t *testing.T) {
 		set(nil, 5)
 		time.Sleep(20 * time.Second) // to 105
 		is("messages that are lost", 90, 91, 100, 101)
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		stop()
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/pleg"
 )
 
@@ -181,18 +182,7 @@ func start(t *testing.T, cfg pleg.Config) *pleg.Manager {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		if err := m.Run(ctx); err != nil {
-			t.Errorf("Run: %v", err)
-		}
-	}()
-	t.Cleanup(func() {
-		cancel()
-		<-ended
-	})
+	testrun.Start(t, m.Run)
 	synctest.Wait()
 	return m
 }

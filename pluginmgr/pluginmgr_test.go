@@ -23,6 +23,7 @@ import (
 
 	"github.com/nodewright/nodewright/internal/callerror"
 	"github.com/nodewright/nodewright/internal/pluginconn"
+	"github.com/nodewright/nodewright/internal/testrun"
 )
 
 // rig is a directory in memory, plugins behind its sockets, and a handler that records its calls.
@@ -140,14 +141,9 @@ func bubble(t *testing.T, fn func(t *testing.T, r *rig)) {
 			t.Fatal(err)
 		}
 		r.m = m
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error)
-		go func() { ended <- m.Run(ctx) }()
+		stop := testrun.Start(t, m.Run)
 		fn(t, r)
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		stop()
 	})
 }
 
@@ -410,9 +406,7 @@ func TestSockets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- m.Run(ctx) }()
+	stop := testrun.Start(t, m.Run)
 	for range 2 { // the second is a new one at the same path
 		path := filepath.Join(dir, "csi", "reg.sock")
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -436,10 +430,7 @@ func TestSockets(t *testing.T) {
 			t.Errorf("deregistered %q", got)
 		}
 	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	stop()
 }
 
 // The directory of plugins has limits; registered plugins stay.

@@ -40,15 +40,15 @@ const (
 	maxFiles = 10_000
 	// maxDirectory limits the decoded objects of all files, in bytes of memory.
 	maxDirectory = 2 * maxObjects
-	// filePatience is the timeout for reading one file, or for listing the directory. The file
+	// fileTimeout is the timeout for reading one file, or for listing the directory. The file
 	// system of an unreachable server never answers.
-	filePatience = 10 * time.Second
-	// knownPatience is the timeout for a file that did not answer before.
-	knownPatience = 10 * time.Millisecond
-	// scanPatience limits the time that one scan spends on files that do not answer. After that,
-	// each other file has hurriedPatience.
-	scanPatience    = 30 * time.Second
-	hurriedPatience = time.Second
+	fileTimeout = 10 * time.Second
+	// knownTimeout is the timeout for a file that did not answer before.
+	knownTimeout = 10 * time.Millisecond
+	// scanTimeout limits the time that one scan spends on files that do not answer. After that,
+	// each other file has hurriedTimeout.
+	scanTimeout    = 30 * time.Second
+	hurriedTimeout = time.Second
 )
 
 // tooMuch is the problem of a file that exceeds maxDirectory.
@@ -322,7 +322,7 @@ func (d *directory) scan(ctx context.Context) (changed bool, again time.Duration
 func (d *directory) list(ctx context.Context) ([]string, error) {
 	// After this time the call may still be under way;
 	// it is joined, not repeated, by the next scan.
-	ctx, cancel := context.WithTimeoutCause(ctx, filePatience, fmt.Errorf("%s does not answer within %v", d.cfg.Path, filePatience))
+	ctx, cancel := context.WithTimeoutCause(ctx, fileTimeout, fmt.Errorf("%s does not answer within %v", d.cfg.Path, fileTimeout))
 	defer cancel()
 	path := d.cfg.Path
 	return d.lists.Do(ctx, path, func() ([]string, error) { return manifestsIn(path) })
@@ -429,16 +429,16 @@ func read(path string, before *safefile.Signature) (r reading, err error) {
 	return r, err
 }
 
-// patience returns the timeout for a file. It becomes shorter during a scan, since one server
+// timeout returns the timeout for a file. It becomes shorter during a scan, since one server
 // that does not answer may have many of the files and would delay the pods of all others.
-func (d *directory) patience(old *manifest) time.Duration {
+func (d *directory) timeout(old *manifest) time.Duration {
 	switch {
 	case old != nil && old.silent:
-		return knownPatience
-	case d.late >= scanPatience:
-		return hurriedPatience
+		return knownTimeout
+	case d.late >= scanTimeout:
+		return hurriedTimeout
 	default:
-		return filePatience
+		return fileTimeout
 	}
 }
 
@@ -452,7 +452,7 @@ func (d *directory) look(ctx context.Context, path string) (changed bool, soon t
 	if old != nil && !old.retry {
 		was = &old.sig
 	}
-	limit := d.patience(old)
+	limit := d.timeout(old)
 	timeout, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	r, err := d.reads.Do(timeout, path, func() (reading, error) { return read(path, was) })
@@ -469,7 +469,7 @@ func (d *directory) look(ctx context.Context, path string) (changed bool, soon t
 			sig = old.sig
 		}
 		changed = d.broken(path, sig, "the file system does not answer")
-		// From now on the file gets knownPatience, until it answers.
+		// From now on the file gets knownTimeout, until it answers.
 		d.files[path].silent = true
 		return changed, 0
 	// The file was removed since the list, or is a directory now.

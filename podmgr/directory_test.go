@@ -152,7 +152,7 @@ func listen(t *testing.T, s Source) (next func() Snapshot) {
 		select {
 		case s := <-states:
 			return s
-		case <-time.After(patience):
+		case <-time.After(testTimeout):
 			t.Fatal("nothing is heard of the source")
 			return Snapshot{}
 		}

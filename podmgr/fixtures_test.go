@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// patience is how long a test waits for what must come.
-const patience = 2 * time.Minute
+// testTimeout is how long a test waits for what must come.
+const testTimeout = 2 * time.Minute
 
 // podYAML is a manifest; extra goes into its metadata.
 func podYAML(name, extra string) string {

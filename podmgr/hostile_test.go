@@ -22,7 +22,7 @@ func soon(t *testing.T, f func()) {
 	}()
 	select {
 	case <-done:
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Fatal("it does not end")
 	}
 }
@@ -112,7 +112,7 @@ func TestManyProblemsOfManyFiles(t *testing.T) {
 	began := time.Now()
 	m.merge("file", Snapshot{Problems: all})
 	m.merge("file", Snapshot{Problems: all[1:]})
-	if took := time.Since(began); took > patience {
+	if took := time.Since(began); took > testTimeout {
 		t.Errorf("takes %v", took)
 	}
 	got := m.Problems()

@@ -133,7 +133,7 @@ func TestFileThatDoesNotAnswer(t *testing.T) {
 		}()
 		synctest.Wait()
 		replace(t, filepath.Join(dir, "b.yaml"), podYAML("b", ""))
-		for _, want := range []time.Duration{filePatience, knownPatience} {
+		for _, want := range []time.Duration{fileTimeout, knownTimeout} {
 			began := time.Now()
 			d.scan(t.Context())
 			if took := time.Since(began); took != want {

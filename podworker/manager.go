@@ -57,7 +57,7 @@ func New(cfg Config) (*Manager, error) {
 		Limited: func(c *serial.Call[types.UID, *pod]) bool {
 			return c.Calls == 0 && c.Update.stage == live
 		},
-		Patience: firstSyncLimit,
+		SlotTimeout: firstSyncLimit,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("podworker: %w", err)

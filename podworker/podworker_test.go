@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podworker"
 )
@@ -144,15 +145,10 @@ func run(t *testing.T, f *fakeSyncer, cfg podworker.Config, test func(m *podwork
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error)
-		go func() { ended <- m.Run(ctx) }()
+		stop := testrun.Start(t, m.Run)
 		synctest.Wait()
 		test(m)
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("Run: %v", err)
-		}
+		stop()
 		if len(f.over) > 0 {
 			t.Errorf("calls overlapped for %v", f.over)
 		}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/probe"
 )
@@ -147,15 +148,7 @@ func newRig(t *testing.T, cfg probe.Config) *rig {
 		t.Fatal(err)
 	}
 	r.Manager = m
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- m.Run(ctx) }()
-	r.stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("Run: %v", err)
-		}
-	})
+	r.stop = testrun.Start(t, m.Run)
 	return r
 }
 

@@ -21,6 +21,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/record"
 )
@@ -40,14 +41,9 @@ func recorder(t testing.TB, dir string, maxBytes int64) *record.Recorder {
 func during(t testing.TB, dir string, maxBytes int64, do func(*record.Recorder)) {
 	t.Helper()
 	r := recorder(t, dir, maxBytes)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- r.Run(ctx) }()
+	stop := testrun.Start(t, r.Run)
 	do(r)
-	cancel()
-	if err := <-ended; err != nil {
-		t.Fatal(err)
-	}
+	stop()
 }
 
 func read(t testing.TB, dir string, f record.Filter) (out []record.Entry) {

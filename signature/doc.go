@@ -42,7 +42,7 @@
 // # What is not trusted
 //
 // Registries and signatures are not trusted. The number and size of the documents of an image are
-// limited, and so is the time of a verification: [Patience]. A registry can hide a signature, and
+// limited, and so is the time of a verification: [Timeout]. A registry can hide a signature, and
 // the image is refused then; it cannot forge one.
 //
 // Tier: beta.

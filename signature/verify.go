@@ -16,8 +16,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// Patience limits the time of a verification.
-const Patience = time.Minute
+// Timeout limits the time of a verification.
+const Timeout = time.Minute
 
 // Limits of the documents of an image, in bytes unless they say otherwise.
 const (
@@ -74,7 +74,7 @@ var (
 // Verify returns an *Error if the policy refuses the image with a digest. name is the image's name, with
 // or without a tag, or "" for an image without a name. fetch reads from the image's repository. It is nil
 // for an image that comes from no registry: its signatures cannot be read. Verify takes at most
-// [Patience].
+// [Timeout].
 func (p *Policy) Verify(ctx context.Context, name, digest string, fetch Fetch) error {
 	repository := repositoryOf(name)
 	r := p.rule(repository)
@@ -128,7 +128,7 @@ func (r *rule) verify(ctx context.Context, image string, fetch Fetch) error {
 	if fetch == nil {
 		return errors.New("the image comes from no registry, so its signatures cannot be read")
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, Patience, fmt.Errorf("signatures were not read within %v", Patience))
+	ctx, cancel := context.WithTimeoutCause(ctx, Timeout, fmt.Errorf("signatures were not read within %v", Timeout))
 	defer cancel()
 	s := &search{rule: r, image: digest.Digest(image), fetch: fetch, now: time.Now()}
 	if s.tagged(ctx) || s.referring(ctx) {

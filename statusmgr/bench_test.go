@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/statusmgr"
 )
 
@@ -105,9 +106,7 @@ func BenchmarkSlowSink(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		ctx, cancel := context.WithCancel(b.Context())
-		ended := make(chan error)
-		go func() { ended <- m.Run(ctx) }()
+		stop := testrun.Start(b, m.Run)
 		before, began, most := runtime.NumGoroutine(), time.Now(), 0
 		for n := range transitions {
 			for i := range pods {
@@ -123,9 +122,6 @@ func BenchmarkSlowSink(b *testing.B) {
 		b.ReportMetric(float64(time.Since(began).Milliseconds()), "ms-to-drain")
 		b.ReportMetric(float64(sink.writes.Load())/(pods*transitions), "writes/transition")
 		b.ReportMetric(float64(most), "goroutines")
-		cancel()
-		if err := <-ended; err != nil {
-			b.Fatal(err)
-		}
+		stop()
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/nodewright/nodewright/checkpoint"
 	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/statusmgr"
 )
 
@@ -376,9 +377,7 @@ func TestRestoreLeavesWhatWasSet(t *testing.T) {
 			t.Fatal(err)
 		}
 		m.Set(newPod("p"), status(v1.PodRunning))
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error)
-		go func() { ended <- m.Run(ctx) }()
+		stop := testrun.Start(t, m.Run)
 		synctest.Wait()
 		if p, ok := sink.Get("p"); !ok || p.Status.Phase != v1.PodRunning {
 			t.Errorf("published %v", p)
@@ -386,10 +385,7 @@ func TestRestoreLeavesWhatWasSet(t *testing.T) {
 		if got, _ := store.Keys(); len(got) != 0 {
 			t.Errorf("store has %v", got)
 		}
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		stop()
 	})
 }
 

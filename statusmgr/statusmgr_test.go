@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/statusmgr"
 )
 
@@ -94,15 +95,10 @@ func run(t *testing.T, cfg statusmgr.Config, test func(m *statusmgr.Manager)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error)
-		go func() { ended <- m.Run(ctx) }()
+		stop := testrun.Start(t, m.Run)
 		synctest.Wait()
 		test(m)
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		stop()
 	})
 }
 

@@ -78,7 +78,7 @@ func Restarts(minimum int32) Condition {
 }
 
 // Await waits until the agent has a pod of that name, or namespace/name, that meets all conditions,
-// and returns it. After Patience the test fails with the missing conditions, their cause, and the
+// and returns it. After Timeout the test fails with the missing conditions, their cause, and the
 // pod's events.
 func (n *Node) Await(name string, conditions ...Condition) *v1.Pod {
 	n.t.Helper()
@@ -126,7 +126,7 @@ func (n *Node) until(name string, met func(*v1.Pod) error) *v1.Pod {
 	if n.agent == nil {
 		n.t.Fatal("agenttest: no agent runs on this node; Start one first")
 	}
-	deadline := time.Now().Add(n.Patience)
+	deadline := time.Now().Add(n.Timeout)
 	for {
 		p := n.Pod(name)
 		err := met(p)
@@ -140,7 +140,7 @@ func (n *Node) until(name string, met func(*v1.Pod) error) *v1.Pod {
 		case <-time.After(pause):
 		}
 		if time.Now().After(deadline) {
-			n.t.Fatalf("agenttest: pod %s, after %s: %v%s", name, n.Patience, err, n.explain(p))
+			n.t.Fatalf("agenttest: pod %s, after %s: %v%s", name, n.Timeout, err, n.explain(p))
 		}
 	}
 }

@@ -30,8 +30,8 @@ type Node struct {
 	Source *Source
 	// Sink records the statuses of pods.
 	Sink *Sink
-	// Patience limits the wait for a condition. The default is 1 minute.
-	Patience time.Duration
+	// Timeout limits the wait for a condition. The default is 1 minute.
+	Timeout time.Duration
 
 	t      testing.TB
 	agent  *agent.Agent
@@ -44,7 +44,7 @@ func New(t testing.TB) *Node {
 	rt := critest.New()
 	rt.AddImage(Image)
 	dir := t.TempDir()
-	n := &Node{t: t, Runtime: rt, Source: NewSource("test", podmgr.Static), Sink: &Sink{}, Patience: time.Minute}
+	n := &Node{t: t, Runtime: rt, Source: NewSource("test", podmgr.Static), Sink: &Sink{}, Timeout: time.Minute}
 	n.Config = agent.Config{
 		Node: node.Machine{Name: "node", IPs: []string{"192.0.2.1"}, Capacity: v1.ResourceList{
 			v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("4Gi"), v1.ResourcePods: resource.MustParse("110"),

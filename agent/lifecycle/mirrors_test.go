@@ -19,6 +19,7 @@ import (
 	"github.com/nodewright/nodewright/agent/lifecycle"
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/podworker"
@@ -96,14 +97,9 @@ func start(t *testing.T, a *api) (*lifecycle.Mirrors, *agenttest.Host) {
 		t.Fatal(err)
 	}
 	h.Settle()
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error)
-	go func() { done <- p.Run(ctx) }()
+	stop := testrun.Start(t, p.Run)
 	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Run: %v", err)
-		}
+		stop()
 		p.Syncing(static("late"))
 		synctest.Wait()
 		if got := a.taken(); strings.Contains(got, "late") {

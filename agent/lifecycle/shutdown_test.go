@@ -19,6 +19,7 @@ import (
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/node/shutdown"
 	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podmeta"
@@ -384,16 +385,11 @@ func TestNewAndJoin(t *testing.T) {
 	if err := p.Join(agenttest.NewHost(t)); err == nil {
 		t.Error("joined twice")
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- p.Run(ctx) }()
-	if err := p.Restore(ctx); err != nil || p.Admit(newPod("p"), nil) != nil {
+	stop := testrun.Start(t, p.Run)
+	if err := p.Restore(t.Context()); err != nil || p.Admit(newPod("p"), nil) != nil {
 		t.Error(err, p.Admit(newPod("p"), nil))
 	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	stop()
 }
 
 // revives reports whether a pod with a status begins again, and has it do so.

@@ -27,8 +27,8 @@ const (
 )
 
 const (
-	// startPatience is how long a pod waits for more important pods.
-	startPatience = 30 * time.Second
+	// startTimeout is how long a pod waits for more important pods.
+	startTimeout = 30 * time.Second
 	// lookEvery is the time between two checks of the machine's load while a pod waits for its
 	// turn. perLook is the number of pods that start after each check if the machine is not busy.
 	lookEvery = 200 * time.Millisecond
@@ -198,7 +198,7 @@ func (p *StartOrder) takesTurn(uid types.UID) bool {
 		p.wake.Set()
 		return false // pods that waited before come first
 	}
-	if time.Since(since) < startPatience {
+	if time.Since(since) < startTimeout {
 		if p.places == 0 {
 			return false
 		}
@@ -276,7 +276,7 @@ func (p *StartOrder) look(ctx context.Context, tick <-chan time.Time) bool {
 	}
 	waits, late := len(p.queued) > 0, false
 	for _, since := range p.queued {
-		late = late || time.Since(since) >= startPatience
+		late = late || time.Since(since) >= startTimeout
 	}
 	p.mu.Unlock()
 	if waits && (!busy || late) {

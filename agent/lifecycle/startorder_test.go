@@ -157,7 +157,7 @@ func TestLesserPodsWait(t *testing.T) {
 		time.Sleep(lookEvery)
 		synctest.Wait()
 		n.want("c", "waits for more important")
-		time.Sleep(startPatience)
+		time.Sleep(startTimeout)
 		n.want("c", "")
 		n.report("c", v1.PodRunning, v1.ConditionFalse)
 		n.report("high", v1.PodRunning, v1.ConditionTrue)
@@ -194,7 +194,7 @@ func TestATurnIsKept(t *testing.T) {
 		if len(n.turns) > 0 {
 			t.Errorf("kept %v", n.turns)
 		}
-		time.Sleep(startPatience)
+		time.Sleep(startTimeout)
 		n.want("b", "")
 		if err := n.Sweep(t.Context(), func(types.UID) bool { return false }); err != nil || len(n.turns) > 0 {
 			t.Errorf("%v, kept %v", err, n.turns)

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
+	"github.com/nodewright/nodewright/internal/testrun"
 )
 
 func podOf(uid string) *v1.Pod {
@@ -29,16 +30,11 @@ func TestKeepContinuesEvents(t *testing.T) {
 		store.Put("pod-new", `{"version":2,"events":[{}]}`)
 		run := func(do func(*EventLog)) *EventLog {
 			l := NewEventLog(zap.NewNop(), "n1", nil, nil)
-			ctx, cancel := context.WithCancel(t.Context())
-			done := make(chan error, 1)
-			go func() { done <- l.Keep(ctx, store) }()
+			stop := testrun.Start(t, func(ctx context.Context) error { return l.Keep(ctx, store) })
 			synctest.Wait()
 			do(l)
 			synctest.Wait()
-			cancel()
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
+			stop()
 			return l
 		}
 		run(func(l *EventLog) {

@@ -57,13 +57,13 @@ func Listen(path string) (net.Listener, error) {
 	return l, nil
 }
 
-// servedPatience limits a connection attempt. The kernel completes it at once while a
+// servedTimeout limits a connection attempt. The kernel completes it at once while a
 // process listens, unless its backlog is full.
-const servedPatience = time.Second
+const servedTimeout = time.Second
 
 // served reports whether a process listens at a socket.
 func served(path string) bool {
-	conn, err := net.DialTimeout("unix", path, servedPatience)
+	conn, err := net.DialTimeout("unix", path, servedTimeout)
 	if err == nil {
 		_ = conn.Close()
 	}
@@ -106,14 +106,14 @@ func Handler(a Agent, metrics http.Handler) http.Handler {
 	})
 }
 
-// readerPatience is how long a client may read nothing of an answer before its connection is
+// readerTimeout is how long a client may read nothing of an answer before its connection is
 // closed. It is long for people who read a log in a pager. The time is reset with each piece of a
 // log.
-const readerPatience = 10 * time.Minute
+const readerTimeout = 10 * time.Minute
 
 // extend restarts the client's time limit.
 func extend(rc *http.ResponseController) {
-	_ = rc.SetWriteDeadline(time.Now().Add(readerPatience)) // a recorder has none
+	_ = rc.SetWriteDeadline(time.Now().Add(readerTimeout)) // a recorder has none
 }
 
 type handler struct {

@@ -46,9 +46,9 @@ const (
 	maxLogs  = 32
 	// followTime limits how long a log is followed.
 	followTime = 8 * time.Hour
-	// pageReaderPatience is how long a browser may read nothing of an answer before its
+	// pageReaderTimeout is how long a browser may read nothing of an answer before its
 	// connection is closed.
-	pageReaderPatience = time.Minute
+	pageReaderTimeout = time.Minute
 	// pagePolicy allows a page to load only its own styles, scripts and data.
 	pagePolicy = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
@@ -87,7 +87,7 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("X-Frame-Options", "DENY")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(pageReaderPatience)) // not every writer has one
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(pageReaderTimeout)) // not every writer has one
 	p.mux.ServeHTTP(w, r)
 }
 
@@ -244,7 +244,7 @@ func (p *Page) log(w http.ResponseWriter, r *http.Request) {
 	for {
 		n, err := log.Read(buf)
 		if n > 0 {
-			_ = rc.SetWriteDeadline(time.Now().Add(pageReaderPatience))
+			_ = rc.SetWriteDeadline(time.Now().Add(pageReaderTimeout))
 			if _, werr := w.Write(buf[:n]); werr != nil {
 				return
 			}

@@ -49,14 +49,14 @@ type Runner interface {
 type Restorer interface {
 	// Restore is called once, off the loop, when the runtime has been listed. Parts are
 	// restored concurrently. No pod is admitted before all calls have returned, or
-	// [RestorePatience] has passed. An error is logged; the agent starts nevertheless.
+	// [RestoreTimeout] has passed. An error is logged; the agent starts nevertheless.
 	Restore(ctx context.Context) error
 }
 
-// RestorePatience is how long admission waits for Restore. If the Restore of a part
+// RestoreTimeout is how long admission waits for Restore. If the Restore of a part
 // takes longer, as when a disk hangs, the part gets calls about pods nevertheless. It
 // must make pods wait that it cannot decide on yet.
-const RestorePatience = 30 * time.Second
+const RestoreTimeout = 30 * time.Second
 
 // Housekeeper is a Part that compares the wanted pods with its own state.
 type Housekeeper interface {

@@ -13,7 +13,7 @@ import (
 // records that Restore requires: a [Store] returns an error if a disk hangs for half a minute,
 // but a part without its records would assign resources of running pods to others, and would
 // not release those of removed pods. Meanwhile only pods that need the part wait (see
-// [RestorePatience]). The same error is logged only once.
+// [RestoreTimeout]). The same error is logged only once.
 func ReadWithRetry(ctx context.Context, log *zap.Logger, read func() error) error {
 	wait := retry.Backoff{First: time.Second, Max: time.Minute}
 	said := ""

@@ -25,6 +25,7 @@ import (
 	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/eviction"
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
@@ -287,9 +288,7 @@ func TestVolumesWithALimitAreMeasured(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error)
-		go func() { ended <- r.Run(ctx) }()
+		stop := testrun.Start(t, r.Run)
 		synctest.Wait()
 		used := func() map[string]int64 {
 			out := map[string]int64{}
@@ -309,10 +308,7 @@ func TestVolumesWithALimitAreMeasured(t *testing.T) {
 		if u := used(); u["scratch"] < 64<<10 || u["free"] != 10 {
 			t.Errorf("%v, want 64 KiB of scratch, and 10 bytes of free as they were known", u)
 		}
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		stop()
 	})
 }
 

@@ -18,12 +18,12 @@ import (
 // reasonDevicesNotReady is the reason of a pod that waits for a device plugin.
 const reasonDevicesNotReady = "DevicesNotReady"
 
-// devicePatience is how long a pod waits if the manager's error has no time limit. The rejection
+// deviceTimeout is how long a pod waits if the manager's error has no time limit. The rejection
 // is Outside, so each decision resets the time.
-const devicePatience = 5 * time.Minute
+const deviceTimeout = 5 * time.Minute
 
 func wait(message string) *part.Rejection {
-	return &part.Rejection{Reason: reasonDevicesNotReady, Message: message, RetryUntil: time.Now().Add(devicePatience), Outside: true}
+	return &part.Rejection{Reason: reasonDevicesNotReady, Message: message, RetryUntil: time.Now().Add(deviceTimeout), Outside: true}
 }
 
 // rejectionOf converts an error of the manager: the pod waits for a plugin, or is rejected with the

@@ -95,14 +95,14 @@ func (p *Devices) isRestored() bool {
 // Ready is closed when the devices of running pods are known: plugins may register then.
 func (p *Devices) Ready() <-chan struct{} { return p.restored }
 
-// freshPatience limits how long FreshDevices waits for Restore.
-const freshPatience = 5 * time.Second
+// freshTimeout limits how long FreshDevices waits for Restore.
+const freshTimeout = 5 * time.Second
 
 // FreshDevices reports whether no device plugin has ever registered on this node, as far as is
 // known. Devices in an older Node object then no longer exist. It waits up to 5 s for Restore, and
 // then returns false.
 func (p *Devices) FreshDevices() bool {
-	late := time.NewTimer(freshPatience)
+	late := time.NewTimer(freshTimeout)
 	defer late.Stop()
 	select {
 	case <-p.restored:

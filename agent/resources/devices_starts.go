@@ -13,10 +13,10 @@ import (
 	"github.com/nodewright/nodewright/devicemgr"
 )
 
-// startPatience is how long the start of a container waits for plugins to prepare its devices.
+// startTimeout is how long the start of a container waits for plugins to prepare its devices.
 // After that, the start ends, and the pod is synced again when the devices are prepared. The
 // number of pods that start at a time is limited, so a start must not wait long.
-const startPatience = time.Second
+const startTimeout = time.Second
 
 var (
 	// errPreparing is the error of a start that no longer waits for the plugin.
@@ -51,14 +51,14 @@ func newStarts() *starts {
 }
 
 // do makes a call for a container's start, or joins the running one, and waits for its end at
-// most for startPatience. If the call takes longer, do returns an error, and later is called at
+// most for startTimeout. If the call takes longer, do returns an error, and later is called at
 // the end of the call.
 func (s *starts) do(ctx context.Context, uid types.UID, container string, call func(context.Context) error, later func()) error {
 	c, err := s.begin(uid, container, call, later)
 	if err != nil {
 		return err
 	}
-	t := time.NewTimer(startPatience)
+	t := time.NewTimer(startTimeout)
 	defer t.Stop()
 	select {
 	case <-c.done:

@@ -16,9 +16,9 @@ import (
 const (
 	// reasonNotRestored is the reason of pods that wait until the allocations are known.
 	reasonNotRestored = "PlacementNotRestored"
-	// patience is the time limit of a wait. Since the agent decides on the pod again every minute,
+	// reserveTimeout is the time limit of a wait. Since the agent decides on the pod again every minute,
 	// and each decision resets the time, the pod waits without a limit.
-	patience = 5 * time.Minute
+	reserveTimeout = 5 * time.Minute
 	// placeAttempts limits how often a pod is placed again because the state changed during the
 	// placement.
 	placeAttempts = 16
@@ -59,7 +59,7 @@ func (p *Placement) Reserve(_ context.Context, r part.Request) (part.Reservation
 func notRestored() *part.Rejection {
 	return &part.Rejection{
 		Reason: reasonNotRestored, Message: "the CPUs and memory of the running pods: they are not known yet",
-		RetryUntil: time.Now().Add(patience), Outside: true,
+		RetryUntil: time.Now().Add(reserveTimeout), Outside: true,
 	}
 }
 
@@ -93,7 +93,7 @@ func (p *Placement) place(n numa.Pod, reservations aligned) (fit.Result, error) 
 	}
 	return fit.Result{}, &part.Rejection{
 		Reason: topology.ReasonUnexpected, Message: "CPUs and memory were given to others while the pod was placed",
-		RetryUntil: time.Now().Add(patience),
+		RetryUntil: time.Now().Add(reserveTimeout),
 	}
 }
 

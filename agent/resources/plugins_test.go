@@ -12,6 +12,7 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/nodewright/nodewright/agent/resources"
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/pluginmgr"
 )
 
@@ -82,9 +83,7 @@ func TestPlugins(t *testing.T) {
 	if err != nil || p.Name() != "plugins" {
 		t.Fatalf("name %q, %v", p.Name(), err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- p.Run(ctx) }()
+	stop := testrun.Start(t, p.Run)
 	close(ready[0])
 	if list := p.Plugins(); len(list) != 0 {
 		t.Errorf("plugins before the handler is ready: %v", list)
@@ -99,10 +98,7 @@ func TestPlugins(t *testing.T) {
 	if list := p.Plugins(); len(list) != 1 || list[0].Socket != filepath.Join(dir, "gpu.sock") {
 		t.Errorf("plugins %+v", list)
 	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	stop()
 }
 
 // Run ends while it waits for a handler that is never ready.

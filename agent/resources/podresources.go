@@ -16,8 +16,8 @@ import (
 	"github.com/nodewright/nodewright/podworker"
 )
 
-// sourcesPatience limits how long calls wait for sources that have not delivered.
-const sourcesPatience = time.Minute
+// sourcesTimeout limits how long calls wait for sources that have not delivered.
+const sourcesTimeout = time.Minute
 
 // PodResourcesConfig configures [PodResources]. Socket is required. Every other field has a
 // default for its zero value.
@@ -98,9 +98,9 @@ func (p *PodResources) Run(ctx context.Context) error {
 	return p.server.Run(ctx)
 }
 
-// await lets calls proceed when every source has delivered, or after sourcesPatience.
+// await lets calls proceed when every source has delivered, or after sourcesTimeout.
 func (p *PodResources) await(ctx context.Context) {
-	late := time.NewTimer(sourcesPatience)
+	late := time.NewTimer(sourcesTimeout)
 	defer late.Stop()
 	select {
 	case <-ctx.Done():

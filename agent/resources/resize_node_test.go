@@ -1,12 +1,10 @@
 package resources_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,6 +18,7 @@ import (
 	"github.com/nodewright/nodewright/agent/resources"
 	"github.com/nodewright/nodewright/cri"
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/podruntime"
 )
 
@@ -83,16 +82,7 @@ func startBeside(t *testing.T, store part.Store, kubelet string) *resizeNode {
 	}
 	n.host.OnCheckResize(n.fits)
 	n.host.Settle()
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error)
-	go func() { done <- n.Run(ctx) }()
-	n.stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Run: %v", err)
-		}
-	})
-	t.Cleanup(n.stop)
+	n.stop = testrun.Start(t, n.Run)
 	return n
 }
 

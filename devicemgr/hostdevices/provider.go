@@ -35,8 +35,8 @@ const (
 	// after which it is read in any case.
 	quiet   = time.Second
 	longest = 10 * time.Second
-	// patience limits how long a call waits for the file systems.
-	patience = 20 * time.Second
+	// callTimeout limits how long a call waits for the file systems.
+	callTimeout = 20 * time.Second
 	// unwatched is the time between two reads if directories cannot be watched.
 	unwatched = 30 * time.Second
 )
@@ -189,7 +189,7 @@ func (p *Provider) dirs() watched {
 
 // refresh reads the machine. Simultaneous calls share a result.
 func (p *Provider) refresh(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("file systems of devices did not answer within %v", patience))
+	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, fmt.Errorf("file systems of devices did not answer within %v", callTimeout))
 	defer cancel()
 	_, err := p.scans.Do(ctx, "scan", func() (struct{}, error) {
 		p.publish(p.machine.scan(context.WithoutCancel(ctx), p.rules))

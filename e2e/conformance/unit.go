@@ -24,8 +24,8 @@ const unitSocket = "NWCONFORMANCE_UNIT"
 // unitName is the name of the agent's unit. The suite looks for units called kubelet-*.
 const unitName = "kubelet-agent"
 
-// unitPatience is how long the agent may take to end.
-const unitPatience = time.Minute
+// unitTimeout is how long the agent may take to end.
+const unitTimeout = time.Minute
 
 // unit presents the agent to the suite as a systemd service.
 type unit struct {
@@ -126,8 +126,8 @@ func (u *unit) stop() error {
 	select {
 	case <-p.ended:
 		return nil
-	case <-time.After(unitPatience):
-		return fmt.Errorf("the agent has not ended in %v", unitPatience)
+	case <-time.After(unitTimeout):
+		return fmt.Errorf("the agent has not ended in %v", unitTimeout)
 	}
 }
 

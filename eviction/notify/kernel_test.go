@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nodewright/nodewright/internal/testrun"
 )
 
 // cgroup makes one of our own below a hierarchy, or says why the test cannot.
@@ -47,21 +49,13 @@ func hold(t *testing.T, dir, bytes string) {
 func start(t *testing.T, s *Source) <-chan string {
 	t.Helper()
 	causes := make(chan string, 64)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() {
-		done <- s.Run(ctx, func(c string) {
+	testrun.Start(t, func(ctx context.Context) error {
+		return s.Run(ctx, func(c string) {
 			select {
 			case causes <- c:
 			default:
 			}
 		})
-	}()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Run = %v", err)
-		}
 	})
 	return causes
 }

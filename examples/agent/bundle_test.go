@@ -38,7 +38,7 @@ func (l *lab) bundleOf(name, manifest string, flags ...string) string {
 // untilBundle waits for a status of the agent's bundles.
 func (l *lab) untilBundle(what string, done func(s bundle.Status) bool) bundle.Status {
 	l.t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(testTimeout); ; time.Sleep(5 * time.Millisecond) {
 		s, err := nodebundle.Status(l.t.Context(), l.api)
 		if err == nil && done(s) {
 			return s

@@ -33,7 +33,7 @@ func TestHelm(t *testing.T) {
 	l, k := withKubectl(t)
 	helm := func(args string, wants ...string) string {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 		defer cancel()
 		out, err := k.client(ctx, "helm", words(args)...).CombinedOutput()
 		if err != nil {
@@ -71,7 +71,7 @@ func TestHelm(t *testing.T) {
 func TestControllerRuntime(t *testing.T) {
 	t.Parallel()
 	l, k := withKubectl(t)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	cmd := k.client(ctx, "controller")
 	out, err := cmd.StdoutPipe()
@@ -134,7 +134,7 @@ func TestControllerRuntime(t *testing.T) {
 func TestPython(t *testing.T) {
 	t.Parallel()
 	_, k := withKubectl(t)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, "/usr/bin/python3", "testdata/client.py", k.config, sampleimage.Testbox, "default").CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "all done") {

@@ -73,13 +73,13 @@ users: [{name: c, user: {token: node}}], contexts: [{name: c, context: {cluster:
 // eventually waits until ask has no error.
 func (l *clusterLab) eventually(what string, ask func() error) {
 	l.t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(testTimeout); ; time.Sleep(20 * time.Millisecond) {
 		err := ask()
 		if err == nil {
 			return
 		}
 		if time.Now().After(end) {
-			l.t.Fatalf("%s: not within %v: %v", what, patience, err)
+			l.t.Fatalf("%s: not within %v: %v", what, testTimeout, err)
 		}
 	}
 }

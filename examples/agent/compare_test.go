@@ -304,7 +304,7 @@ func (c *contender) firstLines(names []string, begun time.Time) []float64 {
 // awaitLine is when the runtime had a line of a pod's container.
 func (c *contender) awaitLine(pod, file, line string) time.Time {
 	c.t.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(testTimeout); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		logs, _ := filepath.Glob(filepath.Join(c.logs, "default_"+pod+"-lab_*", "c", file))
 		for _, log := range logs {
 			if at, ok := c.find(log, line); ok {

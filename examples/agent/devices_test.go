@@ -264,7 +264,7 @@ func (l *lab) wantHolds(pod, want string) {
 	conn, err := grpc.NewClient("unix://"+filepath.Join(l.root, "pod-resources", "kubelet.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	l.must(err)
 	defer func() { _ = conn.Close() }()
-	ctx, cancel := context.WithTimeout(l.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(l.t.Context(), testTimeout)
 	defer cancel()
 	list, err := podresources.NewPodResourcesListerClient(conn).List(ctx, &podresources.ListPodResourcesRequest{}, grpc.WaitForReady(true))
 	l.must(err)

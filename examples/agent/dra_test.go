@@ -66,7 +66,7 @@ func (d *draDriver) end(sig syscall.Signal) {
 // wantHeard waits for what the driver does to be that: its words come through a pipe.
 func (d *draDriver) wantHeard(want string) {
 	d.l.t.Helper()
-	for limit := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+	for limit := time.Now().Add(testTimeout); ; time.Sleep(20 * time.Millisecond) {
 		var lines []string
 		d.mu.Lock()
 		for line := range strings.Lines(d.said.String()) {
@@ -131,7 +131,7 @@ func TestResourceClaims(t *testing.T) {
 	began := time.Now()
 	one := l.untilReady("one")["one"]
 	t.Logf("ready %v after the driver was started", time.Since(began).Round(time.Millisecond))
-	for limit := time.Now().Add(patience); !strings.Contains(l.ask("logs", "one-lab"), "looked"); time.Sleep(50 * time.Millisecond) {
+	for limit := time.Now().Add(testTimeout); !strings.Contains(l.ask("logs", "one-lab"), "looked"); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(limit) {
 			t.Fatal("the pod has not looked")
 		}

@@ -107,7 +107,7 @@ func TestPodsRun(t *testing.T) {
 func (l *lab) get(addr string) string {
 	l.t.Helper()
 	res, err := http.Get("http://" + addr + "/")
-	for end := time.Now().Add(patience); errors.Is(err, syscall.ECONNREFUSED) && time.Now().Before(end); {
+	for end := time.Now().Add(testTimeout); errors.Is(err, syscall.ECONNREFUSED) && time.Now().Before(end); {
 		time.Sleep(5 * time.Millisecond)
 		res, err = http.Get("http://" + addr + "/")
 	}
@@ -155,7 +155,7 @@ func (l *lab) nothingLeftBut(known map[string]bool, excused func(cgroup string) 
 		l.t.Errorf("%d sandboxes and %d containers are left", len(s), len(c))
 	}
 	var left []string
-	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(testTimeout); ; time.Sleep(20 * time.Millisecond) {
 		left = l.leftovers(known, excused) // they go a moment after their pod
 		if len(left) == 0 {
 			return

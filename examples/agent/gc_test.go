@@ -200,7 +200,7 @@ func TestLogFlood(t *testing.T) {
 		if f.last != lines-1 {
 			t.Errorf("the follower ended at line %d", f.last)
 		}
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Error("the follower has not seen the last line")
 	}
 }
@@ -445,9 +445,9 @@ func TestFullDisk(t *testing.T) {
 // await waits for what is not about pods.
 func (l *lab) await(what string, done func() bool) {
 	l.t.Helper()
-	for end := time.Now().Add(patience); !done(); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(testTimeout); !done(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
-			l.t.Fatalf("not %s after %v", what, patience)
+			l.t.Fatalf("not %s after %v", what, testTimeout)
 		}
 	}
 }

@@ -129,7 +129,7 @@ spec:
 // forwards reaches a port of a pod through kubectl.
 func (k *kubectl) forwards(pod string, port int, want string) {
 	k.l.t.Helper()
-	ctx, cancel := context.WithTimeout(k.l.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(k.l.t.Context(), testTimeout)
 	defer cancel()
 	cmd := k.command(ctx, "port-forward", "pod/"+pod, fmt.Sprintf(":%d", port))
 	out, err := cmd.StdoutPipe()
@@ -153,7 +153,7 @@ func (k *kubectl) forwards(pod string, port int, want string) {
 // watches has kubectl show a change when it comes.
 func (k *kubectl) watches() {
 	k.l.t.Helper()
-	ctx, cancel := context.WithTimeout(k.l.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(k.l.t.Context(), testTimeout)
 	defer cancel()
 	cmd := k.command(ctx, "get", "pods", "-w", "-o", "jsonpath={.metadata.labels.seen}{\"\\n\"}", "--field-selector=metadata.name=box")
 	out, err := cmd.StdoutPipe()

@@ -72,7 +72,7 @@ func (k *kubectl) command(ctx context.Context, args ...string) *exec.Cmd {
 }
 
 func (k *kubectl) try(stdin string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(k.l.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(k.l.t.Context(), testTimeout)
 	defer cancel()
 	cmd := k.command(ctx, args...)
 	cmd.Stdin = strings.NewReader(stdin)

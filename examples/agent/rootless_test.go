@@ -111,7 +111,7 @@ func newRootlessLab(t *testing.T) *rootlessLab {
 			_ = l.cmd.Wait()
 		}
 		_ = os.WriteFile(l.cgroup("cgroup.kill"), []byte("1"), 0)
-		for late := time.Now().Add(patience); time.Now().Before(late); time.Sleep(10 * time.Millisecond) {
+		for late := time.Now().Add(testTimeout); time.Now().Before(late); time.Sleep(10 * time.Millisecond) {
 			if removeEmpty(l.cgroup("")) {
 				return
 			}
@@ -208,10 +208,10 @@ func (l *rootlessLab) run(args ...string) (string, error) {
 // until waits until done returns true.
 func (l *rootlessLab) until(what string, done func() bool) {
 	l.t.Helper()
-	for late := time.Now().Add(patience); !done(); time.Sleep(50 * time.Millisecond) {
+	for late := time.Now().Add(testTimeout); !done(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(late) {
 			out, _ := l.run("get", "pods")
-			l.t.Fatalf("not within %v: %s\n%s\nlog of the agent:\n%s", patience, what, out, l.log.String())
+			l.t.Fatalf("not within %v: %s\n%s\nlog of the agent:\n%s", testTimeout, what, out, l.log.String())
 		}
 	}
 }

@@ -155,7 +155,7 @@ func (f *runFlags) ownRuntime(rootDir string) runtime.InProcessConfig {
 }
 
 // announce logs that the agent runs. On a terminal it also prints the agent's state, once all
-// sources have delivered their pods, or after settlePatience.
+// sources have delivered their pods, or after settleTimeout.
 func announce(ctx context.Context, n *nodeagent.Node, log *zap.Logger, std stdio, socket, program string) {
 	select {
 	case <-n.Up():
@@ -165,16 +165,16 @@ func announce(ctx context.Context, n *nodeagent.Node, log *zap.Logger, std stdio
 	}
 	select {
 	case <-n.Settled():
-	case <-time.After(settlePatience):
+	case <-time.After(settleTimeout):
 	case <-ctx.Done():
 		return
 	}
 	printStart(ctx, std, socket, program)
 }
 
-// settlePatience limits the wait for the sources of pods, such as an API server, before the agent
+// settleTimeout limits the wait for the sources of pods, such as an API server, before the agent
 // prints its state.
-const settlePatience = 5 * time.Second
+const settleTimeout = 5 * time.Second
 
 // containerLogs is the directory of links to logs, independent of podLogsDir. Log collectors expect
 // this directory (a constant of the kubelet).

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nodewright/nodewright/checkpoint"
 	"github.com/nodewright/nodewright/devicemgr"
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/pluginmgr"
 )
 
@@ -39,15 +40,7 @@ func agent(t *testing.T, sockets, state string) (m *devicemgr.Manager, changed <
 		default:
 		}
 	})
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error)
-	go func() { ended <- m.Run(ctx) }()
-	return m, news, func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	}
+	return m, news, testrun.Start(t, m.Run)
 }
 
 // A pod gets a file, the agent is restarted, a file is removed.

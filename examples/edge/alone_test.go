@@ -111,8 +111,8 @@ func (m *machine) kill() {
 // until waits for what must come, however slow the machine. missing returns "" when it has come.
 func (m *machine) until(missing func(pods []v1.Pod) string) {
 	m.t.Helper()
-	const patience = 3 * time.Minute
-	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+	const timeout = 3 * time.Minute
+	for end := time.Now().Add(timeout); ; time.Sleep(20 * time.Millisecond) {
 		list, err := m.api.Pods(m.t.Context())
 		what := "an answer of the agent"
 		if err == nil {
@@ -122,7 +122,7 @@ func (m *machine) until(missing func(pods []v1.Pod) string) {
 		case what == "":
 			return
 		case time.Now().After(end):
-			m.t.Fatalf("missing after %v: %s, %v", patience, what, err)
+			m.t.Fatalf("missing after %v: %s, %v", timeout, what, err)
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/nodewright/nodewright/internal/safefile"
+	"github.com/nodewright/nodewright/internal/testrun"
 )
 
 func namesBeside(path string) ([]string, error) {
@@ -312,15 +313,7 @@ func TestPodBudget(t *testing.T) {
 
 // run runs a manager in a bubble, until the test ends.
 func run(t *testing.T, m *Manager) {
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error)
-	go func() { done <- m.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Run: %v", err)
-		}
-	})
+	testrun.Start(t, m.Run)
 	synctest.Wait()
 }
 

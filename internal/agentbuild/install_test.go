@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	module   = "github.com/nodewright/nodewright"
-	patience = 5 * time.Minute // however slow the machine
+	module      = "github.com/nodewright/nodewright"
+	testTimeout = 5 * time.Minute // however slow the machine
 )
 
 const manifest = `apiVersion: v1
@@ -47,6 +47,9 @@ resolvConf: ''
 // The files that git has, and nothing that was built, are a whole agent with its container runtime:
 // for who installs the example, and for who imports its packages.
 func TestCleanCheckoutIsWhole(t *testing.T) {
+	if testing.Short() { // also in the emulated machine
+		t.Skip("compiles the module anew; left out by -short")
+	}
 	containerdtest.Required(t)
 	repository, err := filepath.Abs("../..")
 	if err != nil {
@@ -67,7 +70,7 @@ func TestCleanCheckoutIsWhole(t *testing.T) {
 		cmd := exec.Command(agent, append([]string{"run", "--leave-host", "--network", "bridge", "--preload-images", images}, args...)...)
 		log := startLogged(t, cmd)
 		root := args[1]
-		for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		for end := time.Now().Add(testTimeout); ; time.Sleep(20 * time.Millisecond) {
 			out, err := exec.Command(agent, "logs", "box", "--root-dir", root).CombinedOutput()
 			if err == nil && strings.TrimSpace(string(out)) == "hello" {
 				break
@@ -108,7 +111,7 @@ func TestCleanCheckoutIsWhole(t *testing.T) {
 			}
 		}
 		goDo(t, dir, "GOFLAGS=-mod=mod", "build", "-o", "node", ".")
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 		defer cancel()
 		cmd := exec.CommandContext(ctx, filepath.Join(dir, "node"), append(nodeFlags(t), "--images", images)...)
 		cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }

@@ -40,8 +40,8 @@ const (
 	maxTotal  = 32 << 20 // bytes, for all files together
 	maxSpec   = 8 << 20  // bytes of a container's configuration after injection
 
-	// patience limits how long a call waits for the file systems of specifications and devices.
-	patience = 10 * time.Second
+	// callTimeout limits how long a call waits for the file systems of specifications and devices.
+	callTimeout = 10 * time.Second
 	// maxCalls is the number of calls that may wait for such a file system at once.
 	maxCalls = 16
 )
@@ -119,10 +119,10 @@ func (r *Registry) Devices(ctx context.Context, kind string) ([]Device, error) {
 }
 
 // call runs f, which reads the directories of the specifications or the devices, on a goroutine of
-// g. It returns an error if f takes longer than patience. Each run has its own key, so that no two
+// g. It returns an error if f takes longer than callTimeout. Each run has its own key, so that no two
 // share a result: an earlier run may have missed a file that was written after it began.
 func call[T any](ctx context.Context, r *Registry, g *detached.Group[T], f func() (T, error)) (T, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("directories %q or their devices did not answer within %v", r.cfg.Dirs, patience))
+	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, fmt.Errorf("directories %q or their devices did not answer within %v", r.cfg.Dirs, callTimeout))
 	defer cancel()
 	return g.Do(ctx, strconv.FormatUint(r.calls.Add(1), 10), f)
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/nodewright/nodewright/internal/wake"
 )
 
-// patience limits the duration of one call of Watch, because a file system may hang.
-const patience = 10 * time.Second
+// watchTimeout limits the duration of one call of Watch, because a file system may hang.
+const watchTimeout = 10 * time.Second
 
 // Watcher watches directories with inotify. While a file system hangs, calls of Watch together
 // occupy only one goroutine.
@@ -83,7 +83,7 @@ func (w *Watcher) Watch(ctx context.Context, dirs ...string) bool {
 	w.mu.Lock()
 	w.dirs = slices.Clone(dirs)
 	w.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, watchTimeout)
 	defer cancel()
 	all, err := w.calls.Do(ctx, "arm", func() (all bool, err error) {
 		w.hand.Use(func() { all = w.arm(dirs) })

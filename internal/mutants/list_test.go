@@ -307,8 +307,8 @@ var mutants = map[string][]mutant{
 		},
 		{
 			"The start of a container waits a second for a plugin, and not longer.", "agent/resources/devices_starts.go",
-			"const startPatience = time.Second",
-			"const startPatience = time.Minute",
+			"const startTimeout = time.Second",
+			"const startTimeout = time.Minute",
 			"agent/resources", "TestSlowPreStart",
 		},
 		{

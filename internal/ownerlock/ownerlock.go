@@ -19,10 +19,10 @@ import (
 )
 
 const (
-	// patience limits the wait for the lock of a dead process. A child of that process holds the
+	// lockTimeout limits the wait for the lock of a dead process. A child of that process holds the
 	// lock until it executes a program, which takes milliseconds, and longer under load.
-	patience = 10 * time.Second
-	pause    = 5 * time.Millisecond
+	lockTimeout = 10 * time.Second
+	pause       = 5 * time.Millisecond
 	// maxPID limits the bytes of a process ID and its newline.
 	maxPID = 20
 )
@@ -38,7 +38,7 @@ func (e *HeldError) Error() string { return "in use by process " + e.PID }
 // a living process holds the lock, or if the lock of a dead process is not released within
 // 10 s. The lock lasts until Release or the end of the process.
 func Take(f *os.File) error {
-	for deadline := time.Now().Add(patience); ; time.Sleep(pause) {
+	for deadline := time.Now().Add(lockTimeout); ; time.Sleep(pause) {
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if err == nil {
 			break

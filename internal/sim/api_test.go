@@ -65,9 +65,9 @@ func (a *api) token(_ kubeapitest.Request, body runtime.Object) (runtime.Object,
 	return req, nil
 }
 
-// strike has something happen to the API server, and reports whether it lasts until it is
+// inject makes a fault of the API server begin, and reports whether it lasts until it is
 // healed. machine.mu is held.
-func (a *api) strike(how string) (lasts bool) {
+func (a *api) inject(how string) (lasts bool) {
 	switch how {
 	case "hang": // calls wait, and watches that are open go on
 		a.server.Hang()
@@ -135,7 +135,7 @@ func (m *machine) forgetMirrored() {
 	}
 }
 
-// heal takes back all of strike. machine.mu is held.
+// heal ends all faults of inject. machine.mu is held.
 func (a *api) heal() {
 	if a != nil {
 		a.server.Heal()
@@ -522,8 +522,8 @@ func (a *api) mirrored() {
 	}
 }
 
-// nodeTold looks at the Node after a change: one that was ready is so unless something has
-// struck everybody, of which a start of the agent is none.
+// nodeTold checks the Node after a change: one that was ready stays ready, unless something has
+// affected all pods. A start of the agent does not.
 func (a *api) nodeTold() {
 	m := a.m
 	m.mu.Lock()
@@ -546,7 +546,7 @@ func (a *api) nodeTold() {
 }
 
 // judgeNode looks at what the API server has of the node and its static pods, when nothing
-// has struck anybody for long. machine.mu is held.
+// has affected any pod for long. machine.mu is held.
 func (m *machine) judgeNode() {
 	if m.api == nil {
 		return

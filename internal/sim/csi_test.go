@@ -32,8 +32,8 @@ const (
 	// ownVolume is the value of csi in a pod's line that is a volume of its own; every other
 	// one names a claim that pods share.
 	ownVolume = "own"
-	// csiPatience is how long a call hangs that nobody heals: less than the agent waits.
-	csiPatience = 100 * time.Second
+	// csiTimeout is how long a call hangs that nobody heals: less than the agent waits.
+	csiTimeout = 100 * time.Second
 )
 
 // storage is a CSI driver that outlives the agents, and the controller that attaches
@@ -107,8 +107,7 @@ type volumeCall interface {
 	GetTargetPath() string
 }
 
-// fault is what becomes of a call: it is an effect of the life, which the faults of the
-// schedule strike.
+// fault counts a call as an effect of the life, and returns the fault of the schedule for it.
 func (s *storage) fault(method string, req proto.Message) csitest.Fault {
 	m := s.m
 	v, about := req.(interface{ GetVolumeId() string })
@@ -147,7 +146,7 @@ func (s *storage) fault(method string, req proto.Message) csitest.Fault {
 				select {
 				case <-f.healed:
 				case <-l.died:
-				case <-time.After(csiPatience):
+				case <-time.After(csiTimeout):
 				}
 			}()
 			return csitest.Fault{Hang: over, Err: errInjected, After: true}

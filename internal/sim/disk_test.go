@@ -116,8 +116,8 @@ func (d *disk) unsafe() (out []string) {
 	return out
 }
 
-// strike has the disk fail or hang until it is struck with "ok".
-func (d *disk) strike(mode string) {
+// inject makes the disk fail or hang, until it is called with "ok".
+func (d *disk) inject(mode string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.healed != nil {

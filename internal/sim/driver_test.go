@@ -77,7 +77,7 @@ func (d driving) Prepare(_ context.Context, list []dra.ClaimRef) (map[types.UID]
 		if err := d.l.effect("Prepare", c.Name); err != nil {
 			return nil, err
 		}
-		if d.d.m.strikes("Prepare", c.Name) {
+		if d.d.m.fails("Prepare", c.Name) {
 			return nil, errDriver
 		}
 		d.d.mu.Lock()
@@ -94,7 +94,7 @@ func (d driving) Unprepare(_ context.Context, list []dra.ClaimRef) (map[types.UI
 		if err := d.l.effect("Unprepare", c.Name); err != nil {
 			return nil, err
 		}
-		if d.d.m.strikes("Unprepare", c.Name) {
+		if d.d.m.fails("Unprepare", c.Name) {
 			return nil, errDriver
 		}
 		d.d.m.mu.Lock()

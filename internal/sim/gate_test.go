@@ -47,11 +47,11 @@ func (g *gate) call(ctx context.Context, method, pod string, effect bool, judge 
 		m.mu.Unlock()
 		return status.Error(codes.Unavailable, "the runtime is down")
 	}
-	var struck *fault
+	var found *fault
 	for i := range m.faults {
 		if f := &m.faults[i]; (f.method == "*" || f.method == method) && (f.pod == "*" || f.pod == pod && pod != "") {
 			c := *f
-			struck = &c
+			found = &c
 			break
 		}
 	}
@@ -59,13 +59,13 @@ func (g *gate) call(ctx context.Context, method, pod string, effect bool, judge 
 		judge()
 	}
 	m.mu.Unlock()
-	if struck != nil {
-		switch struck.mode {
+	if found != nil {
+		switch found.mode {
 		case "fail":
 			return errInjected
 		case "hang":
 			select {
-			case <-struck.healed:
+			case <-found.healed:
 			case <-ctx.Done():
 				return status.FromContextError(ctx.Err()).Err()
 			}
@@ -75,14 +75,14 @@ func (g *gate) call(ctx context.Context, method, pod string, effect bool, judge 
 		}
 	}
 	err := do()
-	if err == nil && struck != nil && struck.mode == "lost" {
+	if err == nil && found != nil && found.mode == "lost" {
 		return errInjected
 	}
 	return err
 }
 
-// strikes reports whether calls of a method for a pod fail. m.mu is not held.
-func (m *machine) strikes(method, pod string) bool {
+// fails reports whether calls of a method for a pod fail. m.mu is not held.
+func (m *machine) fails(method, pod string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.ContainsFunc(m.faults, func(f fault) bool {
@@ -272,7 +272,7 @@ func (m *machine) heal() {
 	m.healed = time.Now()
 }
 
-func (m *machine) strike(method, mode, pod string) {
+func (m *machine) inject(method, mode, pod string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if slices.ContainsFunc(m.faults, func(f fault) bool { return f.method == method && f.pod == pod }) {

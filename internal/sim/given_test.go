@@ -157,11 +157,11 @@ func (m *machine) mayHave(p *pod) bool {
 	}
 	switch {
 	case p.gone.IsZero():
-		return !p.over || m.struck(p)
+		return !p.over || m.hasFault(p)
 	case p.deleted:
 		return false
 	default: // its source does not name it any more, and nobody says when it is over
-		return m.struck(p) || time.Since(p.gone) < m.knowledge(p)+p.grace+time.Minute
+		return m.hasFault(p) || time.Since(p.gone) < m.knowledge(p)+p.grace+time.Minute
 	}
 }
 
@@ -170,7 +170,7 @@ func (m *machine) mayHave(p *pod) bool {
 func (m *machine) hasRoomFor(p *pod, what v1.ResourceName) bool {
 	left := scarce[what] - p.asks(what)
 	for _, q := range m.pods {
-		if q == p || q.asks(what) == 0 || !m.mayHave(q) || p.critical() && q.lesser(p) && q.wanted && !m.struck(q) {
+		if q == p || q.asks(what) == 0 || !m.mayHave(q) || p.critical() && q.lesser(p) && q.wanted && !m.hasFault(q) {
 			continue
 		}
 		left -= q.asks(what)
@@ -179,7 +179,7 @@ func (m *machine) hasRoomFor(p *pod, what v1.ResourceName) bool {
 }
 
 // judgeRefusal looks at a status that says that a pod was rejected for lack of devices or
-// CPUs: there is none for it, if nothing has struck anybody for long. m.mu is held.
+// CPUs: there is none for it, if no fault has affected any pod for long. m.mu is held.
 func (m *machine) judgeRefusal(p *pod, st *v1.PodStatus) {
 	if !m.node || p.over || st.Phase != v1.PodFailed || len(st.ContainerStatuses) > 0 {
 		return
@@ -188,7 +188,7 @@ func (m *machine) judgeRefusal(p *pod, st *v1.PodStatus) {
 	if what == "" || !slices.Contains([]string{"OutOf" + string(what), "UnexpectedAdmissionError", "TopologyAffinityError"}, st.Reason) {
 		return
 	}
-	if m.troubled > 0 || !m.downSince.IsZero() || time.Since(m.healed) < startBound || m.struck(p) {
+	if m.troubled > 0 || !m.downSince.IsZero() || time.Since(m.healed) < startBound || m.hasFault(p) {
 		return
 	}
 	if m.hasRoomFor(p, what) {

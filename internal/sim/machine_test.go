@@ -65,7 +65,7 @@ type machine struct {
 	apiBad     bool      // the API server is there, and of little use
 	apiHealed  time.Time // when it came back
 	diskHealed time.Time // when it was well again
-	healed     time.Time // when the last trouble ended that strikes everybody
+	healed     time.Time // when the last trouble ended that affects all pods
 	troubled   int       // troubles of that kind that are there
 	well       time.Time // when the last of them ended that was more than an agent's end
 	live       *life
@@ -194,7 +194,7 @@ func (m *machine) look() (boxes []*runtimeapi.PodSandbox, containers []*runtimea
 	return boxes, containers
 }
 
-// trouble begins or ends something that strikes everybody. m.mu is held.
+// trouble begins or ends something that affects all pods. m.mu is held.
 func (m *machine) trouble(what string, on bool) {
 	if was := m.unheal[what]; was == on {
 		return

@@ -131,7 +131,7 @@ func (m *machine) toldOf(pod string, e *v1.Event) {
 // nothing hindered. m.mu is held.
 func (m *machine) judgeKills() {
 	m.kills = slices.DeleteFunc(m.kills, func(k kill) bool {
-		hindered := m.live != k.life || m.troubled > 0 || !m.healed.Before(k.at) || !m.well.Before(k.at.Add(-startBound)) || !k.p.wanted || m.struck(k.p) || k.p.events > eventBudget
+		hindered := m.live != k.life || m.troubled > 0 || !m.healed.Before(k.at) || !m.well.Before(k.at.Add(-startBound)) || !k.p.wanted || m.hasFault(k.p) || k.p.events > eventBudget
 		if hindered {
 			return true
 		}

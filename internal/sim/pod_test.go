@@ -26,7 +26,7 @@ type pod struct {
 	came    time.Time // when it came first
 	epoch   int       // how often it was put back, or changed
 	grace   time.Duration
-	trouble time.Time // last time that a step struck it
+	trouble time.Time // when a step last made a fault of it
 	over    bool      // its last status was Succeeded or Failed
 	ended   time.Time // when that was published first
 

@@ -316,7 +316,7 @@ func (m *machine) greedier(what string, p *pod) string {
 	}
 	mine := exceeds(p)
 	for _, q := range m.pods {
-		if q == p || q.critical() || q.priority() != p.priority() || q.over || !q.evicting.IsZero() || !q.wanted || m.struck(q) || m.uses(what, q) == 0 || m.young(q) || !m.live.chose(q).IsZero() {
+		if q == p || q.critical() || q.priority() != p.priority() || q.over || !q.evicting.IsZero() || !q.wanted || m.hasFault(q) || m.uses(what, q) == 0 || m.young(q) || !m.live.chose(q).IsZero() {
 			continue
 		}
 		if theirs := exceeds(q); theirs > 0 && theirs > mine {

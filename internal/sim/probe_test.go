@@ -211,7 +211,7 @@ type shownReady struct {
 // judgeProbes looks for probes whose word does not count: containers that run on although
 // theirs has found them dead, and readiness that is not published.
 func (m *machine) judgeProbes(p *pod) {
-	if !p.wanted || p.over || m.struck(p) {
+	if !p.wanted || p.over || m.hasFault(p) {
 		return
 	}
 	for _, i := range m.made {

@@ -20,7 +20,7 @@ import (
 // The bounds of a run.
 const (
 	// startBound is how long a pod without troubles of its own may take to run when
-	// nothing strikes everybody: the longest back-off, and a minute.
+	// nothing affects all pods: the longest back-off, and a minute.
 	startBound = 6 * time.Minute
 	// busyBound is how many effects a minute may not have: an agent that tries something
 	// again without a pause has thousands.
@@ -88,7 +88,7 @@ func run(t *testing.T, dir string, steps []step, o options) (r result) {
 			m.mu.Unlock()
 		}
 		_ = m.doHeal(step{})
-		m.disk.strike("ok")
+		m.disk.inject("ok")
 		m.mu.Lock()
 		l := m.live
 		m.mu.Unlock()
@@ -205,7 +205,7 @@ func (m *machine) judgeDelays() {
 	}
 	for _, p := range m.pods {
 		m.judgeProbes(p)
-		m.judgeVolumes(p, time.Since(m.healed) > startBound && time.Since(p.trouble) > startBound && !m.struck(p))
+		m.judgeVolumes(p, time.Since(m.healed) > startBound && time.Since(p.trouble) > startBound && !m.hasFault(p))
 		since := m.healed
 		for _, t := range []time.Time{p.since, p.trouble} {
 			if t.After(since) {
@@ -216,7 +216,7 @@ func (m *machine) judgeDelays() {
 		if m.pressed(bound + pressureBound) {
 			continue // new pods are not admitted
 		}
-		if !p.wanted || !p.stable || p.over || p.unwell() || m.struck(p) || m.lacks(p) || time.Since(since) < bound {
+		if !p.wanted || !p.stable || p.over || p.unwell() || m.hasFault(p) || m.lacks(p) || time.Since(since) < bound {
 			continue
 		}
 		if _, asks := p.object.Spec.Containers[0].Resources.Limits[device]; asks {
@@ -233,8 +233,8 @@ func (m *machine) judgeDelays() {
 	}
 }
 
-// struck reports whether a fault of a call is there for a pod.
-func (m *machine) struck(p *pod) bool {
+// hasFault reports whether calls for a pod have a fault.
+func (m *machine) hasFault(p *pod) bool {
 	return slices.ContainsFunc(m.faults, func(f fault) bool { return f.pod == p.object.Name })
 }
 

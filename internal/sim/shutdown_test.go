@@ -107,7 +107,7 @@ func (m *machine) doShutdown(s step) error {
 		m.mu.Lock()
 		m.downSince, m.calledOff = time.Time{}, time.Now()
 		for _, p := range m.pods {
-			if m.down || m.unheal["disk"] || m.struck(p) { // nobody sees whether its end has begun
+			if m.down || m.unheal["disk"] || m.hasFault(p) { // nobody sees whether its end has begun
 				p.lowered = m.calledOff
 			}
 		}
@@ -137,7 +137,7 @@ func (m *machine) judgeDown() {
 		return
 	}
 	for _, i := range m.made {
-		if p := m.pods[i.uid]; m.runs(i) && p.grace+2*slack < p.groupTime() && !m.struck(p) && time.Since(p.trouble) > startBound {
+		if p := m.pods[i.uid]; m.runs(i) && p.grace+2*slack < p.groupTime() && !m.hasFault(p) && time.Since(p.trouble) > startBound {
 			m.wrong("%s/%s runs when the machine goes down", p.object.Name, i.name)
 		}
 	}

@@ -29,7 +29,7 @@ func init() {
 		"heal":     (*machine).doHeal,     // takes back all calls
 		"runtime":  (*machine).doRuntime,  // down or up
 		"events":   (*machine).doEvents,   // lost or kept
-		"api":      (*machine).doAPI,      // down or up, and for whole nodes what api.strike has
+		"api":      (*machine).doAPI,      // down or up, and for whole nodes what api.inject has
 		"disk":     (*machine).doDisk,     // fail, hang or ok
 		"plugin":   (*machine).doPlugin,   // down or up
 		"probe":    (*machine).doProbe,    // NAME ready|live|start ok|no|hang|mute|broken
@@ -243,7 +243,7 @@ func (m *machine) turnOff() {
 }
 
 func (m *machine) doCall(s step) error {
-	m.strike(s.arg(0), s.arg(1), s.arg(2))
+	m.inject(s.arg(0), s.arg(1), s.arg(2))
 	return nil
 }
 
@@ -284,7 +284,7 @@ func (m *machine) doAPI(s step) error {
 		m.mu.Unlock()
 		return nil
 	case !m.apiDown:
-		m.apiBad = m.api.strike(how) || m.apiBad
+		m.apiBad = m.api.inject(how) || m.apiBad
 	}
 	m.trouble("api", m.apiDown || m.apiBad)
 	if was && !m.apiDown && !m.apiBad {
@@ -300,7 +300,7 @@ func (m *machine) doAPI(s step) error {
 }
 
 func (m *machine) doDisk(s step) error {
-	m.disk.strike(s.arg(0))
+	m.disk.inject(s.arg(0))
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.trouble("disk", s.arg(0) != "ok")

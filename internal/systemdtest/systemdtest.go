@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// patience limits the time for which Next waits. It is long enough for slow machines.
-const patience = 5 * time.Minute
+// nextTimeout limits the time for which Next waits. It is long enough for slow machines.
+const nextTimeout = 5 * time.Minute
 
 // Listener is a notification socket (sd_notify(3)).
 type Listener struct {
@@ -41,7 +41,7 @@ func New(t testing.TB) *Listener {
 // Next returns the next notification. It fails the test if none arrives in time.
 func (l *Listener) Next() string {
 	l.t.Helper()
-	if err := l.conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := l.conn.SetReadDeadline(time.Now().Add(nextTimeout)); err != nil {
 		l.t.Fatal(err)
 	}
 	b := make([]byte, 1024)

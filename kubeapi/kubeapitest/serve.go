@@ -91,7 +91,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	}
 	for _, f := range faults {
-		delay, err := s.strike(f, q)
+		delay, err := s.callFault(f, q)
 		if delay > 0 {
 			t := time.NewTimer(delay)
 			select {
@@ -114,9 +114,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.answer(w, r, obj, err)
 }
 
-// strike calls the function f for a request. It never makes two such calls at the same
+// callFault calls the function f for a request. It never makes two such calls at the same
 // time.
-func (s *Server) strike(f Fault, q Request) (time.Duration, error) {
+func (s *Server) callFault(f Fault, q Request) (time.Duration, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return f(q)

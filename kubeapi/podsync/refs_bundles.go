@@ -37,10 +37,10 @@ type BundlesConfig struct {
 }
 
 const (
-	// bundlesPatience is how long the first call waits for the server's answer, as in the kubelet.
-	bundlesPatience = 10 * time.Second
-	// recalledPatience is how long to wait for an answer if Memory has the last one.
-	recalledPatience = 2 * time.Second
+	// bundlesTimeout is how long the first call waits for the server's answer, as in the kubelet.
+	bundlesTimeout = 10 * time.Second
+	// recalledTimeout is how long to wait for an answer if Memory has the last one.
+	recalledTimeout = 2 * time.Second
 )
 
 var (
@@ -182,19 +182,19 @@ func selector(selection plugins.Bundle) (func(name string, is bundle) bool, erro
 	return func(_ string, is bundle) bool { return is.signer == selection.Signer && by.Matches(is.labels) }, nil
 }
 
-// wait starts the watch with its first call, and waits at most bundlesPatience for the
+// wait starts the watch with its first call, and waits at most bundlesTimeout for the
 // server's first answer.
 func (b *Bundles) wait(ctx context.Context) error {
 	b.mu.Lock()
-	patience := bundlesPatience
+	timeout := bundlesTimeout
 	if b.recalled {
-		patience = recalledPatience
+		timeout = recalledTimeout
 	}
 	select {
 	case <-b.asked:
 	default:
 		close(b.asked)
-		time.AfterFunc(patience, b.release)
+		time.AfterFunc(timeout, b.release)
 	}
 	b.mu.Unlock()
 	select {

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 	"github.com/nodewright/nodewright/kubeapi/podsync"
@@ -31,16 +32,9 @@ func bundlesStart(t *testing.T, srv *kubeapitest.Server, m podsync.BundlesMemory
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if err := b.Run(ctx); err != nil {
-			t.Error(err)
-		}
-	}()
+	stop := testrun.Start(t, b.Run)
 	synctest.Wait()
-	return b, func() { cancel(); <-done }
+	return b, stop
 }
 
 func roots(names ...string) string {

@@ -28,8 +28,8 @@ type CatalogMemory interface {
 	Write(key string, value []byte) error
 }
 
-// catalogPatience is how long calls wait for the server's first answer.
-const catalogPatience = 2 * time.Second
+// catalogTimeout is how long calls wait for the server's first answer.
+const catalogTimeout = 2 * time.Second
 
 // CatalogConfig configures a [Catalog]. Client is required; the zero value of every
 // other field means the default named beside it.
@@ -111,8 +111,8 @@ func (c *Catalog) Run(ctx context.Context) error {
 		return fmt.Errorf("podsync: %w", err)
 	}
 	c.recall()
-	patience := time.AfterFunc(catalogPatience, c.release)
-	defer patience.Stop()
+	late := time.AfterFunc(catalogTimeout, c.release)
+	defer late.Stop()
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = services.Run(ctx) })
 	wg.Go(func() { _ = classes.Run(ctx) })
@@ -169,7 +169,7 @@ func (c *Catalog) Handler(ctx context.Context, class string) (string, error) {
 	return "", fmt.Errorf("runtime class %q is not found", class)
 }
 
-// release ends all waits for services and classes, when catalogPatience has passed or Run has
+// release ends all waits for services and classes, when catalogTimeout has passed or Run has
 // ended.
 func (c *Catalog) release() {
 	c.mu.Lock()

@@ -1,7 +1,6 @@
 package podsync_test
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -12,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 	"github.com/nodewright/nodewright/kubeapi/podsync"
@@ -27,15 +27,7 @@ func refsStart(t *testing.T, srv *kubeapitest.Server, m podsync.CatalogMemory) (
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if err := cat.Run(ctx); err != nil {
-			t.Error(err)
-		}
-	}()
-	return cat, func() { cancel(); <-done }
+	return cat, testrun.Start(t, cat.Run)
 }
 
 func service(ns, name, ip string) *v1.Service {

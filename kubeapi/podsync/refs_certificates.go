@@ -52,8 +52,8 @@ type CertificateConfig struct {
 }
 
 const (
-	// certificatePatience is how long a call waits for a first certificate.
-	certificatePatience = 10 * time.Second
+	// certificateTimeout is how long a call waits for a first certificate.
+	certificateTimeout = 10 * time.Second
 	// poll is the first pause between two reads of a request. The pause doubles up to maxPoll.
 	poll, maxPoll = 250 * time.Millisecond, 2 * time.Second
 	// jitter is the maximum delay of a refresh after beginRefreshAt, as in the kubelet.
@@ -193,7 +193,7 @@ func (i *CertificateIssuer) Certificate(ctx context.Context, pod *v1.Pod, volume
 	case <-ctx.Done():
 		return nil, nil, ctx.Err()
 	}
-	end := time.Now().Add(certificatePatience)
+	end := time.Now().Add(certificateTimeout)
 	for pause := poll; ; pause = min(2*pause, maxPoll) {
 		err := i.step(ctx, pod, want, r)
 		switch {

@@ -52,8 +52,8 @@ type StorageConfig struct {
 }
 
 const (
-	// storagePatience is how long calls wait for the first answer about CSIDrivers.
-	storagePatience  = 10 * time.Second
+	// storageTimeout is how long calls wait for the first answer about CSIDrivers.
+	storageTimeout   = 10 * time.Second
 	storageMemoryKey = "drivers"
 )
 
@@ -130,8 +130,8 @@ func (s *Storage) Run(ctx context.Context) error {
 	case <-s.asked:
 	}
 	s.recall()
-	patience := time.AfterFunc(storagePatience, s.release)
-	defer patience.Stop()
+	late := time.AfterFunc(storageTimeout, s.release)
+	defer late.Stop()
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = f.Run(ctx) })
 	for ctx.Err() == nil {

@@ -1,7 +1,6 @@
 package podsync_test
 
 import (
-	"context"
 	"errors"
 	"reflect"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 	"github.com/nodewright/nodewright/kubeapi/podsync"
@@ -40,15 +40,7 @@ func storageStart(t *testing.T, srv *kubeapitest.Server, m podsync.StorageMemory
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error)
-	go func() { done <- s.Run(ctx) }()
-	return s, func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	}
+	return s, testrun.Start(t, s.Run)
 }
 
 func TestDriversAreFollowedOnceAskedFor(t *testing.T) {

@@ -45,9 +45,9 @@ type TokenKeeperConfig struct {
 }
 
 const (
-	// tokenPatience is how long to wait for the issuer of a new token while the old one is still
+	// tokenTimeout is how long to wait for the issuer of a new token while the old one is still
 	// valid.
-	tokenPatience = 5 * time.Second
+	tokenTimeout = 5 * time.Second
 	// again is the pause before the issuer is called again, if a token could not be renewed. It is
 	// also the pause before the store is read again, if it could not be listed.
 	again = time.Minute
@@ -176,7 +176,7 @@ func (k asking) Request(ctx context.Context, namespace, account string, spec aut
 	k.mu.Unlock()
 	if is != nil {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, tokenPatience)
+		ctx, cancel = context.WithTimeout(ctx, tokenTimeout)
 		defer cancel()
 	}
 	issued, err := k.cfg.Requester.Request(ctx, namespace, account, spec)

@@ -1,7 +1,6 @@
 package podsync_test
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"testing"
@@ -11,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 	"github.com/nodewright/nodewright/kubeapi/podsync"
@@ -43,13 +43,10 @@ func fleet(t *testing.T, n int, fn func(t *testing.T, srv *kubeapitest.Server, m
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() { defer close(done); _ = m.Run(ctx) }()
+		stop := testrun.Start(t, m.Run)
 		synctest.Wait()
 		fn(t, srv, m, pods)
-		cancel()
-		<-done
+		stop()
 	})
 }
 

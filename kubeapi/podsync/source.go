@@ -41,9 +41,9 @@ type SourceConfig struct {
 }
 
 const (
-	sourcePatience = time.Second     // how long the stored pods wait for the server's first answer
-	gatherTime     = 2 * time.Second // how long a new pod waits for the objects that it refers to
-	wipeGrace      = 5 * time.Minute // how long pods stay that a wiped server lacks
+	sourceTimeout = time.Second     // how long the stored pods wait for the server's first answer
+	gatherTime    = 2 * time.Second // how long a new pod waits for the objects that it refers to
+	wipeGrace     = 5 * time.Minute // how long pods stay that a wiped server lacks
 )
 
 // withDefaults returns a copy of c in which fields that are 0 or nil have their defaults.
@@ -125,7 +125,7 @@ type Source struct {
 	// synced never becomes false again. troubled may.
 	synced    bool // the server has answered since the start
 	troubled  bool // its last answer was an error
-	waited    bool // sourcePatience is over
+	waited    bool // sourceTimeout is over
 	delivered bool // something was delivered
 	partial   bool // the last delivery may have lacked pods
 	changed   bool // since the last delivery
@@ -219,9 +219,9 @@ func (s *Source) Run(ctx context.Context, deliver func(podmgr.Snapshot)) error {
 	if memory != nil {
 		s.run.wg.Go(func() { memory.run(ctx, s.wanted) })
 	}
-	// After sourcePatience the stored pods are delivered, even if the server may still answer.
-	patience := time.AfterFunc(sourcePatience, s.endFirstWait)
-	defer patience.Stop()
+	// After sourceTimeout the stored pods are delivered, even if the server may still answer.
+	late := time.AfterFunc(sourceTimeout, s.endFirstWait)
+	defer late.Stop()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for ctx.Err() == nil {
@@ -249,8 +249,8 @@ func (s *Source) Run(ctx context.Context, deliver func(podmgr.Snapshot)) error {
 	return nil
 }
 
-// endedPatience limits how long the terminal status of a pod waits for the disk.
-const endedPatience = time.Second
+// endedTimeout limits how long the terminal status of a pod waits for the disk.
+const endedTimeout = time.Second
 
 // Ended stores a version of a pod whose phase is terminal in Memory at once; it is
 // for [SinkConfig.Ended]. The watch may deliver that version much later, and a
@@ -271,7 +271,7 @@ func (s *Source) Ended(ctx context.Context, p *v1.Pod) {
 	s.waiting = append(s.waiting, kept)
 	s.mu.Unlock()
 	memory.look()
-	late := time.NewTimer(endedPatience)
+	late := time.NewTimer(endedTimeout)
 	defer late.Stop()
 	select {
 	case <-kept:
@@ -280,7 +280,7 @@ func (s *Source) Ended(ctx context.Context, p *v1.Pod) {
 	}
 }
 
-// endFirstWait is called when sourcePatience is over. It ends the wait for the server's first
+// endFirstWait is called when sourceTimeout is over. It ends the wait for the server's first
 // answer.
 func (s *Source) endFirstWait() {
 	s.mu.Lock()

@@ -169,7 +169,7 @@ func (s *Source) snapshot(now time.Time) (snap podmgr.Snapshot, ok bool, next ti
 	s.changed = s.changed || s.partial && !partial
 	switch {
 	// There is no snapshot in three cases: nothing has changed; no server has answered, and there
-	// are no stored pods, or neither an error nor the end of sourcePatience has come; or the first
+	// are no stored pods, or neither an error nor the end of sourceTimeout has come; or the first
 	// snapshot would lack pods.
 	case !s.changed, !s.synced && (len(s.pods) == 0 || !s.waited && !s.troubled), !s.delivered && waiting:
 		return snap, false, next

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 	"github.com/nodewright/nodewright/kubeapi/podsync"
@@ -74,19 +75,14 @@ func start(t *testing.T, srv *kubeapitest.Server, cfg podsync.SourceConfig) *run
 	if r.Source, err = podsync.NewSource(cfg); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if err := r.Run(ctx, func(s podmgr.Snapshot) {
+	stop := testrun.Start(t, func(ctx context.Context) error {
+		return r.Run(ctx, func(s podmgr.Snapshot) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.snaps = append(r.snaps, s)
-		}); err != nil {
-			t.Error(err)
-		}
-	}()
-	r.stop = func() { cancel(); <-done; synctest.Wait() }
+		})
+	})
+	r.stop = func() { stop(); synctest.Wait() }
 	return r
 }
 

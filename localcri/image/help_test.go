@@ -22,6 +22,8 @@ import (
 
 	"go.uber.org/zap/zaptest"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/internal/testrun"
 )
 
 func must(t testing.TB, err error) {
@@ -297,19 +299,7 @@ func start(t testing.TB, cfg Config) (s *Store, stop func()) {
 	}
 	s, err := New(cfg)
 	must(t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	var once sync.Once
-	stop = func() {
-		once.Do(func() {
-			cancel()
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	t.Cleanup(stop)
+	stop = testrun.Start(t, s.Run)
 	must(t, s.await(context.Background()))
 	return s, stop
 }

@@ -661,8 +661,8 @@ func (r *registry) document(ctx context.Context, kind, ref string, limit int64) 
 
 // document requests a small document. If the document has more than limit bytes, the error is
 // errLimit.
-func (e *endpoint) document(ctx context.Context, patience time.Duration, kind, ref string, header http.Header, limit int64) (b []byte, mediaType string, err error) {
-	ctx, w := newWatch(ctx, patience)
+func (e *endpoint) document(ctx context.Context, timeout time.Duration, kind, ref string, header http.Header, limit int64) (b []byte, mediaType string, err error) {
+	ctx, w := newWatch(ctx, timeout)
 	defer w.stop()
 	resp, err := e.get(ctx, w, kind, ref, header)
 	if err != nil {
@@ -686,24 +686,24 @@ func (e *endpoint) document(ctx context.Context, patience time.Duration, kind, r
 // watch cancels a context when no data arrives for too long. It limits the time without data, not
 // the total time: a large layer may take hours on a slow line.
 type watch struct {
-	patience time.Duration
-	timer    *time.Timer
-	cancel   context.CancelCauseFunc
+	timeout time.Duration
+	timer   *time.Timer
+	cancel  context.CancelCauseFunc
 }
 
 // newWatch starts the timer and returns the context that the watch cancels. The caller must call
 // stop.
-func newWatch(ctx context.Context, patience time.Duration) (context.Context, *watch) {
+func newWatch(ctx context.Context, timeout time.Duration) (context.Context, *watch) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	w := &watch{patience: patience, cancel: cancel}
-	w.timer = time.AfterFunc(patience, func() {
-		cancel(fmt.Errorf("%w: none in %v", errNoProgress, patience))
+	w := &watch{timeout: timeout, cancel: cancel}
+	w.timer = time.AfterFunc(timeout, func() {
+		cancel(fmt.Errorf("%w: none in %v", errNoProgress, timeout))
 	})
 	return ctx, w
 }
 
 // seen restarts the timer.
-func (w *watch) seen() { w.timer.Reset(w.patience) }
+func (w *watch) seen() { w.timer.Reset(w.timeout) }
 
 // pause stops the timer until the next call of seen.
 func (w *watch) pause() { w.timer.Stop() }

@@ -127,8 +127,8 @@ func fileMode(m uint32) fs.FileMode {
 // is not an error if the owner has no lease. Release removes layers that nobody needs any more,
 // and waits at most 30 seconds until their files are deleted.
 func (s *Store) Release(owner string) error {
-	const patience = 30 * time.Second // for a disk
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	const timeout = 30 * time.Second // for a disk
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	if err := s.await(ctx); err != nil {
 		return coded(err)

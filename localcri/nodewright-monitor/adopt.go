@@ -10,9 +10,9 @@ import (
 	"github.com/nodewright/nodewright/localcri/internal/wire"
 )
 
-// reapPatience is how long the parent of a process may take to reap it before the exit status
+// reapTimeout is how long the parent of a process may take to reap it before the exit status
 // counts as lost.
-const reapPatience = 2 * time.Second
+const reapTimeout = 2 * time.Second
 
 // adopt takes over a container that a dead predecessor of this monitor had started. files are
 // standard input, pidfd and master; -1 for a missing one. done gets the error of opening the log,
@@ -96,7 +96,7 @@ func (c *container) watch() {
 	var w *watch
 	w, err := c.l.poll.add(c.pidfd, unix.EPOLLIN, func(uint32) {
 		c.l.poll.remove(w)
-		c.inquire(time.Now(), time.Now().Add(reapPatience))
+		c.inquire(time.Now(), time.Now().Add(reapTimeout))
 	}, nil)
 	if err != nil { // not a pidfd
 		c.lostTrack()

@@ -11,10 +11,10 @@ import (
 )
 
 const (
-	clientBuffer   = 64 << 10    // bytes that are buffered for a slow client, in addition to its pipe
-	clientPatience = time.Second // how long the buffer of a client may be full before the client is disconnected
-	maxClients     = 32          // of one container
-	inputSize      = 4 << 10
+	clientBuffer  = 64 << 10    // bytes that are buffered for a slow client, in addition to its pipe
+	clientTimeout = time.Second // how long the buffer of a client may be full before the client is disconnected
+	maxClients    = 32          // of one container
+	inputSize     = 4 << 10
 )
 
 // client is a client that is attached to a container.
@@ -88,8 +88,8 @@ func (p *pump) attach(handle uint64, files [3]int, done func(uint64)) uint64 {
 }
 
 // offer writes the data of an output to all clients. A slow client does not delay the others.
-// While the buffer of a client is full, no more output is read, until the client has read or its
-// patience is over.
+// While the buffer of a client is full, no more output is read, until the client has read or
+// clientTimeout has passed.
 func (p *pump) offer(index int, data []byte) {
 	for i := len(p.clients) - 1; i >= 0; i-- { // from the end, since a client may be removed
 		if c := p.clients[i]; c.outputs[index] != nil && !c.leaving {
@@ -112,7 +112,7 @@ func (c *client) write(k *sink, data []byte) {
 	}
 	if k.buf == nil {
 		k.buf = make([]byte, clientBuffer)
-		c.p.l.litter(clientBuffer)
+		c.p.l.addGarbage(clientBuffer)
 	}
 	if len(k.pending) > 0 && cap(k.pending)-len(k.pending) < len(data) {
 		k.pending = k.buf[:copy(k.buf, k.pending)]
@@ -183,8 +183,8 @@ func (c *client) measure() {
 		c.since, c.spent = time.Time{}, 0
 	case full && c.since.IsZero():
 		c.since = time.Now()
-		since, rest := c.since, clientPatience-c.spent
-		c.p.l.litter(512)
+		since, rest := c.since, clientTimeout-c.spent
+		c.p.l.addGarbage(512)
 		p := c.p
 		p.l.post(func() {
 			p.l.after(rest, func() {
@@ -255,7 +255,7 @@ func (c *client) readable() {
 	}
 	if c.buf == nil {
 		c.buf = make([]byte, inputSize)
-		p.l.litter(inputSize)
+		p.l.addGarbage(inputSize)
 	}
 	n, err := unix.Read(c.input, c.buf)
 	switch {
@@ -334,8 +334,8 @@ func (p *pump) shutStdin() {
 	}
 }
 
-// endClients disconnects all clients, each when it has read its buffer, or when its patience is
-// over.
+// endClients disconnects all clients, each when it has read its buffer, or after
+// clientTimeout.
 func (p *pump) endClients() {
 	for i := len(p.clients) - 1; i >= 0; i-- {
 		c := p.clients[i]

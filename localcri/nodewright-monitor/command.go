@@ -34,7 +34,7 @@ func (l *loop) command(argv []string, dir string, files [3]int, log string, time
 	}
 	c := &command{l: l, log: log, captures: captures, done: done}
 	c.seq = l.orphans.begin()
-	l.litter(8 << 10)
+	l.addGarbage(8 << 10)
 	pid, err := l.fork(argv, dir, files)
 	if err != nil {
 		name := ""

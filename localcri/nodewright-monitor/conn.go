@@ -58,7 +58,7 @@ func (l *loop) accept() {
 			_ = unix.Close(fd)
 			continue
 		}
-		l.litter(1 << 10)
+		l.addGarbage(1 << 10)
 		if l.conns = append(l.conns, c); len(l.conns) > maxConns {
 			l.conns[0].close()
 		}
@@ -93,7 +93,7 @@ func (c *conn) read() bool {
 	}
 	files := rights(oob[:oobn])
 	m, err := wire.Decode(b[:n])
-	c.l.litter(2*n + 1<<10)
+	c.l.addGarbage(2*n + 1<<10)
 	if err != nil || flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 || len(files) > wire.MaxFiles {
 		closeFiles(files)
 		c.close()
@@ -369,7 +369,7 @@ func (c *conn) send(m wire.Message, files []int) {
 
 func (c *conn) push(o outgoing) {
 	c.queue = append(c.queue, o)
-	c.l.litter(1 << 10)
+	c.l.addGarbage(1 << 10)
 }
 
 // flush sends as many messages as the client accepts now. A client that leaves too many unread is
@@ -388,10 +388,10 @@ func (c *conn) flush() {
 			o.m = k.m
 			o.m.Type, o.m.Seq, o.m.Flags = wire.Kept, seq, k.m.Flags
 			k.describe(&o.m)
-			o.files = k.escrow(&o.m)
+			o.files = k.duplicates(&o.m)
 		}
 		b, err := o.m.Append(nil)
-		c.l.litter(2 * len(b))
+		c.l.addGarbage(2 * len(b))
 		if err != nil {
 			b, _ = (&wire.Message{Type: o.m.Type, Seq: o.m.Seq, ID: o.m.ID, Error: wire.Failed, Text: err.Error()}).Append(nil)
 		}

@@ -322,7 +322,7 @@ func (c *container) answerTo(w waiter) {
 	}
 	m.FIFODir = c.m.FIFODir
 	c.describe(&m)
-	w.c.send(m, c.escrow(&m))
+	w.c.send(m, c.duplicates(&m))
 }
 
 // describe adds the state of the container to a message.
@@ -349,9 +349,9 @@ func (c *container) describe(m *wire.Message) {
 	}
 }
 
-// escrow returns duplicates of the descriptors that a successor of this monitor needs, and sets
+// duplicates returns duplicates of the descriptors that a successor of this monitor needs, and sets
 // the field Files of m.
-func (c *container) escrow(m *wire.Message) []int {
+func (c *container) duplicates(m *wire.Message) []int {
 	if c.phase == failed || c.phase == ended {
 		return nil
 	}

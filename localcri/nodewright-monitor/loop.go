@@ -84,7 +84,7 @@ func (l *loop) run() {
 		if l.yield.Swap(false) {
 			runtime.Gosched() // lets a pump run before this goroutine blocks in the kernel
 		}
-		n, err := unix.EpollWait(l.poll.fd, events[:], l.patience())
+		n, err := unix.EpollWait(l.poll.fd, events[:], l.timeout())
 		if err != nil && err != unix.EINTR {
 			fail("epoll_wait: " + err.Error())
 		}
@@ -111,8 +111,8 @@ func (l *loop) run() {
 // maxGarbage is how many bytes may be allocated between two garbage collections.
 const maxGarbage = 128 << 10
 
-// litter counts bytes that were allocated and become garbage. Beyond maxGarbage it wakes the loop.
-func (l *loop) litter(bytes int) {
+// addGarbage counts bytes that were allocated and become garbage. Beyond maxGarbage it wakes the loop.
+func (l *loop) addGarbage(bytes int) {
 	if n := l.garbage.Add(int64(bytes)); n > maxGarbage && n-int64(bytes) <= maxGarbage {
 		l.post(func() {})
 	}
@@ -145,8 +145,8 @@ func (t *timer) stop() {
 	}
 }
 
-// patience returns how long to wait for events, in milliseconds; -1 (no limit) if no timer is set.
-func (l *loop) patience() int {
+// timeout returns how long to wait for events, in milliseconds; -1 (no limit) if no timer is set.
+func (l *loop) timeout() int {
 	kept := l.timers[:0]
 	var next *timer
 	for _, t := range l.timers {

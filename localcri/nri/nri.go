@@ -206,8 +206,8 @@ func (p *Plugins) ready() error {
 	if info.Mode().Type() != fs.ModeSocket {
 		return fmt.Errorf("socket %s has mode %v; want a socket or nothing", p.cfg.Socket, info.Mode())
 	}
-	const patience = time.Second
-	conn, err := net.DialTimeout("unix", p.cfg.Socket, patience)
+	const timeout = time.Second
+	conn, err := net.DialTimeout("unix", p.cfg.Socket, timeout)
 	if err == nil {
 		_ = conn.Close()
 	}

@@ -24,6 +24,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/localcri"
 	"github.com/nodewright/nodewright/localcri/nri"
 )
@@ -108,16 +109,7 @@ func serve(t *testing.T, cfg nri.Config, h localcri.HookHost) (*nri.Plugins, fun
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- p.Run(ctx, h) }()
-	stop := sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Run: %v", err)
-		}
-	})
-	t.Cleanup(stop)
+	stop := testrun.Start(t, func(ctx context.Context) error { return p.Run(ctx, h) })
 	if _, err := p.Event(t.Context(), localcri.HookPodRun, somePod(), nil); err != nil { // waits until it is served
 		t.Fatal(err)
 	}

@@ -87,7 +87,7 @@ func (l *lab) tap(ns *os.File, dev string) (next func() []byte) {
 			return err
 		}
 		l.t.Cleanup(func() { _ = unix.Close(fd) })
-		tv := unix.NsecToTimeval(patience.Nanoseconds())
+		tv := unix.NsecToTimeval(testTimeout.Nanoseconds())
 		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv); err != nil {
 			return err
 		}

@@ -74,13 +74,13 @@ func (r records) startAgent(node *os.File) (p *Plugin, kept []network.Kept, err 
 	if kept, err = r.all(); err != nil {
 		return nil, nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	return p, kept, errors.Join(p.Recovered(ctx, kept), p.Status())
 }
 
 func (r records) attach(p *Plugin, a network.Attachment, netns string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	saved, err := p.Plan(ctx, a)
 	if err != nil {
@@ -99,7 +99,7 @@ func (r records) attach(p *Plugin, a network.Attachment, netns string) error {
 }
 
 func (r records) detach(p *Plugin, k network.Kept) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	k.Result = nil
 	if err := r.put(k); err != nil {

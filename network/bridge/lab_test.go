@@ -22,7 +22,7 @@ import (
 	"github.com/nodewright/nodewright/network"
 )
 
-const patience = 2 * time.Minute // for what has to come
+const testTimeout = 2 * time.Minute // for what has to come
 
 var (
 	nodeAddr    = netip.MustParsePrefix("192.0.2.1/24")
@@ -207,7 +207,7 @@ func (l *lab) recovered(p *Plugin, kept ...network.Kept) {
 }
 
 func (l *lab) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	l.t.Cleanup(cancel)
 	return ctx
 }
@@ -224,7 +224,7 @@ func (l *lab) run(p *Plugin) {
 			if err != nil {
 				l.t.Error(err)
 			}
-		case <-time.After(patience):
+		case <-time.After(testTimeout):
 			l.t.Error("Run does not end")
 		}
 	})
@@ -238,7 +238,7 @@ func (l *lab) run(p *Plugin) {
 
 func (l *lab) eventually(f func() bool, message string) {
 	l.t.Helper()
-	for end := time.Now().Add(patience); !f(); {
+	for end := time.Now().Add(testTimeout); !f(); {
 		if time.Now().After(end) {
 			l.t.Fatal(message)
 		}
@@ -384,7 +384,7 @@ func answer(c net.Conn, wait time.Duration) (name, from string, err error) {
 
 func (l *lab) asks(ns *os.File, network, to, want, from string) {
 	l.t.Helper()
-	name, seen, err := l.ask(ns, network, to, patience)
+	name, seen, err := l.ask(ns, network, to, testTimeout)
 	if err != nil || name != want || from != "" && seen != from {
 		l.t.Errorf("%s %s: answered by %q, which sees %q, %v; want %q, which sees %q", network, to, name, seen, err, want, from)
 	}

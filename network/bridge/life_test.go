@@ -44,7 +44,7 @@ func (l *lab) flushRuleset() {
 // comes back.
 func (l *lab) says(c net.Conn, text string) {
 	l.t.Helper()
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(testTimeout))
 	b := make([]byte, len(text))
 	if _, err := c.Write([]byte(text)); err != nil {
 		l.t.Fatal(err)
@@ -57,11 +57,11 @@ func (l *lab) says(c net.Conn, text string) {
 // connect opens a connection to a host port that stays.
 func (l *lab) connect(ns *os.File, to string) net.Conn {
 	l.t.Helper()
-	c, err := l.dial(ns, "tcp", to, patience)
+	c, err := l.dial(ns, "tcp", to, testTimeout)
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	if _, _, err := answer(c, patience); err != nil {
+	if _, _, err := answer(c, testTimeout); err != nil {
 		l.t.Fatal(err)
 	}
 	return c
@@ -94,7 +94,7 @@ func TestAFlushedTableIsPutBack(t *testing.T) {
 			return err == nil && name == "web"
 		}, "the host port does not come back")
 		// The machine may be slow, or emulated; BenchmarkRestore measures it.
-		if took := time.Since(start); took > patience/2 {
+		if took := time.Since(start); took > testTimeout/2 {
 			t.Errorf("took %v from %s", took, start.Format("05.000"))
 		} else if took > restoreLimit {
 			t.Logf("took %v", took)
@@ -226,7 +226,7 @@ func TestARestartLosesNoPacket(t *testing.T) {
 			default:
 			}
 			// Without the table the node itself would answer, and refuse.
-			if name, _, err := l.ask(l.outside, "tcp", "192.0.2.1:8080", patience); err != nil || name != "web" {
+			if name, _, err := l.ask(l.outside, "tcp", "192.0.2.1:8080", testTimeout); err != nil || name != "web" {
 				t.Errorf("a connection was lost: %q, %v", name, err)
 				return
 			}
@@ -888,7 +888,7 @@ func TestManyPodsAtOnce(t *testing.T) {
 	for i := range pods {
 		all.Go(func() {
 			a := l.attachment(fmt.Sprint("m", i), port("tcp", uint16(9000+i), 80), port("udp", uint16(9000+i), 80))
-			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 			defer cancel()
 			for range rounds {
 				saved, err := p.Plan(ctx, a)

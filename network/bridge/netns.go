@@ -115,17 +115,17 @@ func onThread(enter, f func() error) error {
 	return <-result
 }
 
-// alonePatience limits the wait for the lock. Other agents hold it for milliseconds, but any
+// aloneTimeout limits the wait for the lock. Other agents hold it for milliseconds, but any
 // process of the namespace could hold it longer.
-const alonePatience = 5 * time.Second
+const aloneTimeout = 5 * time.Second
 
 // alone calls f while it holds a lock of the network namespace. Otherwise two agents
 // could choose the same subnet, or one agent could turn off a setting that the other
 // needs. The lock is flock(2) on the namespace's file, and ends with the process. If it
-// is held for longer than alonePatience, or the kernel does not support it, f is called
+// is held for longer than aloneTimeout, or the kernel does not support it, f is called
 // without it.
 func alone(ctx context.Context, ns *os.File, f func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, alonePatience)
+	ctx, cancel := context.WithTimeout(ctx, aloneTimeout)
 	defer cancel()
 	wait := retry.Backoff{First: time.Millisecond, Max: 100 * time.Millisecond}
 	for errors.Is(unix.Flock(int(ns.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK) && wait.Wait(ctx) {

@@ -172,7 +172,7 @@ func TestHostPortsOfSCTP(t *testing.T) {
 	if err := unix.Sendto(out, sctpInit(40000, 3868), 0, &unix.SockaddrInet4{Addr: nodeAddr.Addr().As4()}); err != nil {
 		t.Fatal(err)
 	}
-	tv := unix.NsecToTimeval(patience.Nanoseconds())
+	tv := unix.NsecToTimeval(testTimeout.Nanoseconds())
 	if err := unix.SetsockoptTimeval(in, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv); err != nil {
 		t.Fatal(err)
 	}
@@ -224,12 +224,12 @@ func TestAPortOfUDPMovesToANewPod(t *testing.T) {
 		if _, err := c.Write([]byte("hello")); err != nil {
 			t.Fatal(err)
 		}
-		if name, _, err := answer(c, patience); err != nil || name != want {
+		if name, _, err := answer(c, testTimeout); err != nil || name != want {
 			t.Errorf("answered by %q, %v; want %q", name, err, want)
 		}
 	}
 	old := l.attach(p, "old", port("udp", 5000, 50))
-	c, err := l.dial(l.outside, "udp4", "192.0.2.1:5000", patience)
+	c, err := l.dial(l.outside, "udp4", "192.0.2.1:5000", testTimeout)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 
 // grace is how long a call may take after its deadline to return its own error: the time to kill
 // processes, plus a second.
-const grace = pipePatience + killPatience + time.Second
+const grace = pipeTimeout + killTimeout + time.Second
 
 // executor returns an executor for the plugins of a list.
 func (p *Plugin) executor(l *list, guard *os.File, left *sync.WaitGroup) *executor {

@@ -18,11 +18,11 @@ import (
 	"github.com/nodewright/nodewright/network"
 )
 
-// loadPatience limits the time for reading the directories, including the plugins' answers.
-// firstPatience limits how long callers wait for the first read.
+// loadTimeout limits the time for reading the directories, including the plugins' answers.
+// firstTimeout limits how long callers wait for the first read.
 const (
-	loadPatience  = time.Minute
-	firstPatience = 15 * time.Second
+	loadTimeout  = time.Minute
+	firstTimeout = 15 * time.Second
 )
 
 // Plugin runs CNI plugins. Its methods may be called at any time from any
@@ -112,7 +112,7 @@ func (p *Plugin) Recovered(ctx context.Context, kept []network.Kept) error {
 			p.keepPorts(k.Attachment, s.list)
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, firstPatience)
+	ctx, cancel := context.WithTimeout(ctx, firstTimeout)
 	defer cancel()
 	p.look(ctx)
 	return nil
@@ -164,11 +164,11 @@ func (p *Plugin) watchAndLoad(ctx context.Context, w *dirwatch.Watcher) loaded {
 // load reads the directories and stores the result. It returns the directories of plugins' files,
 // and false if they could not be read in time.
 func (p *Plugin) load(caller context.Context) (subs []string, ok bool) {
-	ctx, cancel := context.WithTimeout(caller, loadPatience)
+	ctx, cancel := context.WithTimeout(caller, loadTimeout)
 	defer cancel()
 	subs, err := p.loads.Do(ctx, "load", func() ([]string, error) {
 		// The read continues for later callers, which may wait longer.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), loadPatience)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), loadTimeout)
 		defer cancel()
 		l, err := p.dir.load(ctx)
 		p.publish(func() {
@@ -180,7 +180,7 @@ func (p *Plugin) load(caller context.Context) (subs []string, ok bool) {
 	if err != nil && caller.Err() == nil {
 		p.publish(func() {
 			if !p.loaded {
-				p.none = fmt.Errorf("%s and the directories of the plugins could not be read within %v", p.cfg.ConfDir, loadPatience)
+				p.none = fmt.Errorf("%s and the directories of the plugins could not be read within %v", p.cfg.ConfDir, loadTimeout)
 			}
 		})
 	}

@@ -19,7 +19,7 @@ func TestConformWithPublicPlugins(t *testing.T) {
 		`{"type":"bridge","bridge":"testbr0","ipam":{"type":"host-local","ranges":[[{"subnet":"10.77.0.0/24"}]]}}`, `{"type":"portmap","capabilities":{"portMappings":true}}`))
 	s := subject(r, "/var/lib/cni/networks/net")
 	n := 0
-	s.Patience = slow
+	s.Timeout = slow
 	s.Netns = func(t *testing.T) (path string, remove func()) {
 		n++
 		name := fmt.Sprint("conform", n)

@@ -1,13 +1,13 @@
 package cni
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/network"
 	"github.com/nodewright/nodewright/network/networktest"
 )
@@ -31,16 +31,9 @@ func (m *machine) start(exclusive bool) (n *network.Network, end func()) {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- n.Run(ctx) }()
+	stop := testrun.Start(m.t, n.Run)
 	m.until("it is not ready", func() bool { return n.Status() == nil })
-	return n, func() {
-		cancel()
-		if err := <-done; err != nil {
-			m.t.Error(err)
-		}
-	}
+	return n, stop
 }
 
 func (m *machine) until(what string, ok func() bool) {

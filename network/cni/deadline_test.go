@@ -90,7 +90,7 @@ func TestDirectoriesThatDoNotAnswer(t *testing.T) {
 			return []string{"1.0.0"}, nil
 		}
 		begun := time.Now()
-		if err := r.p.Recovered(t.Context(), nil); err != nil || time.Since(begun) != firstPatience {
+		if err := r.p.Recovered(t.Context(), nil); err != nil || time.Since(begun) != firstTimeout {
 			t.Errorf("%v after %v", err, time.Since(begun))
 		}
 		for range 3 {

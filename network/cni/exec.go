@@ -36,8 +36,8 @@ const (
 
 // The waits for processes.
 const (
-	pipePatience = time.Second // for processes that keep a plugin's pipes open after its end
-	killPatience = time.Second // for killed processes
+	pipeTimeout = time.Second // for processes that keep a plugin's pipes open after its end
+	killTimeout = time.Second // for killed processes
 )
 
 // Error codes of the CNI specification, section 5, that are converted to a

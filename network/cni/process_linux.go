@@ -58,7 +58,7 @@ func (groups) run(ctx context.Context, c command, left *sync.WaitGroup) (output,
 	}
 	if why != nil {
 		p.kill()
-		t := time.NewTimer(killPatience)
+		t := time.NewTimer(killTimeout)
 		defer t.Stop()
 		select {
 		case <-p.exited:
@@ -202,7 +202,7 @@ func (p *process) kill() { _ = unix.Kill(-p.cmd.Process.Pid, unix.SIGKILL) }
 func (p *process) finish() error {
 	<-p.exited
 	for _, f := range []*os.File{p.stdin, p.pipes[0], p.pipes[1]} {
-		_ = f.SetDeadline(time.Now().Add(pipePatience))
+		_ = f.SetDeadline(time.Now().Add(pipeTimeout))
 	}
 	p.copies.Wait()
 	if p.held.Load() {

@@ -169,7 +169,7 @@ func TestAChildThatHoldsStdout(t *testing.T) {
 	if err != nil || len(res.IPs) != 2 {
 		t.Fatalf("%+v, %v", res, err)
 	}
-	if d := time.Since(begun); d < pipePatience || d > 15*pipePatience {
+	if d := time.Since(begun); d < pipeTimeout || d > 15*pipeTimeout {
 		t.Errorf("it took %v", d)
 	}
 	if h := r.heard("ADD")[0]; alive(h.Child) {

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/network"
 )
 
@@ -97,19 +98,14 @@ func TestAFailedADDHasTheStatusAsked(t *testing.T) {
 	r.write("10.conflist", oneConf("net", "1.1.0", `{"type":"main"}`))
 	saved := r.plan(pod("a"))
 	changed := make(chan struct{}, 16)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- r.p.Run(ctx, func() { changed <- struct{}{} }) }()
+	stop := testrun.Start(t, func(ctx context.Context) error { return r.p.Run(ctx, func() { changed <- struct{}{} }) })
 	r.acts("main", map[string]act{"ADD": {Code: 11, Msg: "no"}, "STATUS": {Code: 50, Msg: "down"}})
 	if _, err := r.p.SetUp(t.Context(), pod("a"), someNetns, saved, nil); err == nil {
 		t.Error("no error")
 	}
 	<-changed
 	wantCode(t, r.p.Status(), network.Unavailable, "down (code 50)")
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	stop()
 }
 
 // loopRig records when the loop does what.

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/nodewright/nodewright/internal/testrun"
 )
 
 // running starts Run and returns a function that waits for a status: nil for
@@ -14,21 +16,13 @@ import (
 func running(t *testing.T, r *rig) (until func(what string, ok func(error) bool)) {
 	t.Helper()
 	changed := make(chan struct{}, 1)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() {
-		done <- r.p.Run(ctx, func() {
+	testrun.Start(t, func(ctx context.Context) error {
+		return r.p.Run(ctx, func() {
 			select {
 			case changed <- struct{}{}:
 			default:
 			}
 		})
-	}()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
 	})
 	return func(what string, ok func(error) bool) {
 		t.Helper()

@@ -1,7 +1,6 @@
 package cni
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/network"
 )
 
@@ -32,15 +32,7 @@ func TestBelowANetwork(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithCancel(context.Background())
-		done := make(chan error, 1)
-		go func() { done <- n.Run(ctx) }()
-		return n, func() {
-			cancel()
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
-		}
+		return n, testrun.Start(t, n.Run)
 	}
 	n, end := begin()
 	pods := 12

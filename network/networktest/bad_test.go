@@ -74,7 +74,7 @@ func TestBadPluginsDoNotConform(t *testing.T) {
 			New:   func(*testing.T) network.Plugin { return &bad{Plugin: p, rule: rule} },
 			State: func(*testing.T) string { return fmt.Sprint(p.Given()) },
 			// They fail in any case, and are to do so soon.
-			Patience: 2 * time.Second,
+			Timeout: 2 * time.Second,
 		})
 		return
 	}

@@ -31,19 +31,19 @@ type Subject struct {
 	// State, the test does not check what the plugin leaves behind. The test waits a
 	// moment for the kernel to clean up after a namespace.
 	State func(t *testing.T) string
-	// Patience is the time limit of a call on a slow machine. The default is 2 minutes. Half of
+	// Timeout is the time limit of a call on a slow machine. The default is 2 minutes. Half of
 	// it is the limit of calls that must not wait, and of calls whose context has ended.
-	Patience time.Duration
+	Timeout time.Duration
 }
 
-const defaultPatience = 2 * time.Minute
+const defaultTimeout = 2 * time.Minute
 
 // soon returns the time limit for a call that must not wait.
-func (s Subject) soon() time.Duration { return s.Patience / 2 }
+func (s Subject) soon() time.Duration { return s.Timeout / 2 }
 
 // Conform tests the contract of [network.Plugin].
 func Conform(t *testing.T, s Subject) {
-	s.Patience = cmp.Or(s.Patience, defaultPatience)
+	s.Timeout = cmp.Or(s.Timeout, defaultTimeout)
 	for _, c := range []struct {
 		name string
 		test func(c *conformance)
@@ -84,7 +84,7 @@ type conformance struct {
 }
 
 func (c *conformance) context() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), c.s.Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), c.s.Timeout)
 	c.t.Cleanup(cancel)
 	return ctx
 }

@@ -15,15 +15,15 @@ import (
 	"github.com/godbus/dbus/v5"
 )
 
-// patience is for what happens at once unless something is broken.
-const patience = 2 * time.Minute
+// testTimeout is for what happens at once unless something is broken.
+const testTimeout = 2 * time.Minute
 
 func recv[T any](t *testing.T, what string, ch <-chan T) T {
 	t.Helper()
 	select {
 	case v := <-ch:
 		return v
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Fatalf("no %s", what)
 		panic("not reached")
 	}

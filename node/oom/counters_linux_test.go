@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"reflect"
 	"testing"
+
+	"github.com/nodewright/nodewright/internal/testrun"
 )
 
 // Watch is woken by a change of the root's counters. A directory of plain
@@ -28,15 +30,10 @@ func TestCountersWatch(t *testing.T) {
 	c := NewCounters(mount, "/kubepods")
 	watch := func(kills chan Kill, change func()) Kill {
 		t.Helper()
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- c.Watch(ctx, func(k Kill) { kills <- k }) }()
+		stop := testrun.Start(t, func(ctx context.Context) error { return c.Watch(ctx, func(k Kill) { kills <- k }) })
 		change()
 		k := <-kills
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Watch = %v", err)
-		}
+		stop()
 		return k
 	}
 	if _, err := c.tree.kills(k0.At); err != nil { // the base

@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/node/oom"
 )
 
@@ -151,16 +152,9 @@ func start(t *testing.T, cfg oom.Config) (stop func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error)
-	go func() { done <- m.Run(ctx) }()
+	stop = testrun.Start(t, m.Run)
 	synctest.Wait()
-	return func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Run = %v", err)
-		}
-	}
+	return stop
 }
 
 func TestRun(t *testing.T) {

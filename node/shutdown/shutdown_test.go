@@ -21,6 +21,7 @@ import (
 
 	"github.com/nodewright/nodewright/checkpoint"
 	"github.com/nodewright/nodewright/checkpoint/checkpointtest"
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/node/shutdown"
 	"github.com/nodewright/nodewright/podlife"
 )
@@ -143,16 +144,9 @@ func (n *node) start(cfg shutdown.Config) (m *shutdown.Manager, stop func()) {
 	if err := m.Restore(); err != nil {
 		n.t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(n.t.Context())
-	done := make(chan error)
-	go func() { done <- m.Run(ctx) }()
+	stop = testrun.Start(n.t, m.Run)
 	synctest.Wait()
-	return m, func() {
-		cancel()
-		if err := <-done; err != nil {
-			n.t.Errorf("Run = %v", err)
-		}
-	}
+	return m, stop
 }
 
 func (n *node) expect(want ...string) {
@@ -373,16 +367,13 @@ func TestRestart(t *testing.T) {
 				if over := tt.after > 30*time.Second; start != float64(n.began.Unix()) || (end > start) != over || !over && end != 0 {
 					t.Errorf("metrics: start %v, end %v", start, end)
 				}
-				ctx, cancel := context.WithCancel(t.Context())
-				done := make(chan error)
-				go func() { done <- m.Run(ctx) }()
+				stop = testrun.Start(t, m.Run)
 				synctest.Wait()
 				if _, _, ok := m.Admit(); ok == tt.down {
 					t.Errorf("admits: %v, down: %v", ok, tt.down)
 				}
 				time.Sleep(time.Minute)
-				cancel()
-				<-done
+				stop()
 				n.expect(tt.want...)
 			})
 		})

@@ -14,24 +14,24 @@ import (
 // answer before the node is not ready, as in the kubelet. It is longer than a restart of the
 // runtime, since all pods of a node count as not ready while the node is not ready.
 const (
-	pollEvery     = 5 * time.Second
-	pollLost      = time.Second
-	pollStart     = 250 * time.Millisecond
-	startPatience = 2 * time.Minute
-	pollTimeout   = 10 * time.Second
-	runtimeGrace  = 30 * time.Second
+	pollEvery    = 5 * time.Second
+	pollLost     = time.Second
+	pollStart    = 250 * time.Millisecond
+	startTimeout = 2 * time.Minute
+	pollTimeout  = 10 * time.Second
+	runtimeGrace = 30 * time.Second
 )
 
 // pollWait returns the time to the next call of the runtime. At boot the runtime often starts
 // shortly after the agent: with a call every 250 ms, pods start soon after the runtime. After
-// startPatience calls are less frequent, to save CPU on a machine without a runtime. toGrace is
+// startTimeout calls are less frequent, to save CPU on a machine without a runtime. toGrace is
 // the time until the runtime counts as down. It is 0 or negative if the runtime counts as down
 // already, or has never answered.
 func pollWait(well, everWell bool, sinceStart, toGrace time.Duration) time.Duration {
 	wait := pollEvery
 	switch {
 	case well:
-	case !everWell && sinceStart < startPatience:
+	case !everWell && sinceStart < startTimeout:
 		wait = pollStart
 	default:
 		wait = pollLost

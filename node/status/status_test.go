@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/node/status"
 )
 
@@ -119,10 +120,7 @@ func (w *world) start(t *testing.T, change func(*status.Config)) *status.Manager
 	if err != nil {
 		t.Fatal(err)
 	}
-	done := make(chan struct{})
-	ctx, cancel := context.WithCancel(t.Context())
-	go func() { defer close(done); _ = m.Run(ctx) }()
-	t.Cleanup(func() { cancel(); <-done })
+	testrun.Start(t, m.Run)
 	return m
 }
 

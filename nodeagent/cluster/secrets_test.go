@@ -2,7 +2,6 @@ package cluster_test
 
 import (
 	"bytes"
-	"context"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -17,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodewright/nodewright/cri/critest"
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 	"github.com/nodewright/nodewright/nodeagent"
 	"github.com/nodewright/nodewright/nodeagent/cluster"
@@ -52,19 +52,14 @@ func life(t *testing.T, o nodeagent.Options, done func() bool) (logs *observer.O
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- n.Run(ctx) }()
+	stop := testrun.Start(t, n.Run)
 	for at := time.Now(); !done(); time.Sleep(5 * time.Millisecond) {
 		if time.Since(at) > 2*time.Minute {
 			t.Error("not within two minutes")
 			break
 		}
 	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	stop()
 	return logs
 }
 

@@ -1,7 +1,6 @@
 package csi_test
 
 import (
-	"context"
 	"encoding/base64"
 	"encoding/pem"
 	"fmt"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/internal/csitest"
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 	"github.com/nodewright/nodewright/kubeletconfig"
@@ -98,15 +98,7 @@ podLogsDir: `+filepath.Join(m.dir, "logs")+`, staticPodPath: `+filepath.Join(m.d
 	if err != nil {
 		m.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error)
-	go func() { ended <- m.node.Run(ctx) }()
-	m.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			m.Error(err)
-		}
-	})
+	testrun.Start(m, m.node.Run)
 }
 
 // why is what the first pod waits for.

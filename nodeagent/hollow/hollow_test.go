@@ -2,7 +2,6 @@ package hollow_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -20,20 +19,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 	"github.com/nodewright/nodewright/kubeletconfig"
 	"github.com/nodewright/nodewright/nodeagent/hollow"
 )
 
-const patience = 3 * time.Minute
+const testTimeout = 3 * time.Minute
 
 // eventually waits for a condition, which is looked at often.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for at := time.Now(); !is(); time.Sleep(5 * time.Millisecond) {
-		if time.Since(at) > patience {
-			t.Fatalf("not within %v: %s", patience, what)
+		if time.Since(at) > testTimeout {
+			t.Fatalf("not within %v: %s", testTimeout, what)
 		}
 	}
 }
@@ -49,15 +49,7 @@ func begin(t *testing.T, api *kubeapitest.Server, cfg hollow.Config) *hollow.Nod
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- n.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
+	testrun.Start(t, n.Run)
 	return n
 }
 

@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/agent/agenttest"
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/localapi"
 	"github.com/nodewright/nodewright/localapi/store"
 	"github.com/nodewright/nodewright/podmgr"
@@ -35,7 +36,7 @@ func ask(h http.Handler, method, path string, body any) (int, string) {
 // elsewhere.
 func TestAgent(t *testing.T) {
 	n := agenttest.New(t)
-	n.Patience = time.Minute
+	n.Timeout = time.Minute
 	dir := t.TempDir()
 	begin := func() (h http.Handler, stop func()) {
 		api, err := localapi.New(localapi.Config{Node: n.Config.Node.Name, Store: store.NewDir(dir)})
@@ -44,16 +45,11 @@ func TestAgent(t *testing.T) {
 		}
 		n.Config.Sources = []podmgr.Source{api.Show(n.Source), api.Source()}
 		n.Config.Status.Sink, n.Config.Events = api, api
-		ctx, cancel := context.WithCancel(context.Background())
-		ended := make(chan error, 1)
-		go func() { ended <- api.Run(ctx) }()
+		end := testrun.Start(t, api.Run)
 		n.Start()
 		return api.Handler(localapi.Root), func() {
 			n.Stop()
-			cancel()
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
+			end()
 		}
 	}
 	h, stop := begin()
@@ -61,7 +57,7 @@ func TestAgent(t *testing.T) {
 	const pods = "/api/v1/namespaces/default/pods"
 	must := func(method, path string, body any, code int, wants ...string) {
 		t.Helper()
-		for end := time.Now().Add(n.Patience); ; time.Sleep(5 * time.Millisecond) {
+		for end := time.Now().Add(n.Timeout); ; time.Sleep(5 * time.Millisecond) {
 			got, text := ask(h, method, path, body)
 			missing := ""
 			for _, w := range wants {

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/localapi"
 	"github.com/nodewright/nodewright/localapi/store"
 	"github.com/nodewright/nodewright/statusmgr"
@@ -30,13 +31,11 @@ func TestRunningPodsAreNotPendingAfterARestart(t *testing.T) {
 			t.Fatal(err)
 		}
 		a := &attached{api: api, sink: &sink{api: api, next: kept}}
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- a.run(ctx, nil) }()
+		stop := testrun.Start(t, func(ctx context.Context) error { return a.run(ctx, nil) })
 		h := api.Handler(localapi.Root)
 		test(a.sink, func(method, path, body string) string {
 			for {
-				r := httptest.NewRequestWithContext(ctx, method, path, strings.NewReader(body))
+				r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body))
 				r.Header.Set("Content-Type", "application/json")
 				w := httptest.NewRecorder()
 				if h.ServeHTTP(w, r); w.Code != http.StatusServiceUnavailable { // it has read its files
@@ -44,10 +43,7 @@ func TestRunningPodsAreNotPendingAfterARestart(t *testing.T) {
 				}
 			}
 		})
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		stop()
 	}
 	live(func(s *sink, ask func(method, path, body string) string) {
 		ask("POST", path, `{"metadata":{"name":"web"},"spec":{"containers":[{"name":"c","image":"x"}]}}`)

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 
 	"github.com/nodewright/nodewright/internal/containerdtest"
 	"github.com/nodewright/nodewright/internal/sampleimage"
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/kubeletconfig"
 	runtime "github.com/nodewright/nodewright/localcri"
 	"github.com/nodewright/nodewright/node"
@@ -150,16 +150,7 @@ func (l *lab) make() *nodeagent.Node {
 func (l *lab) start() (n *nodeagent.Node, stop func()) {
 	l.t.Helper()
 	n = l.make()
-	ctx, end := context.WithCancel(context.WithoutCancel(l.t.Context()))
-	ended := make(chan error, 1)
-	go func() { ended <- n.Run(ctx) }()
-	stop = sync.OnceFunc(func() {
-		end()
-		if err := <-ended; err != nil {
-			l.t.Error(err)
-		}
-	})
-	l.t.Cleanup(stop)
+	stop = testrun.Start(l.t, n.Run)
 	return n, stop
 }
 

@@ -38,9 +38,9 @@ const (
 const lockName = "agent.lock"
 
 const (
-	// patience limits each step of a start. A machine under load takes seconds.
-	patience = 30 * time.Second
-	pause    = 10 * time.Millisecond
+	// stepTimeout limits each step of a start. A machine under load takes seconds.
+	stepTimeout = 30 * time.Second
+	pause       = 10 * time.Millisecond
 )
 
 // process is a process that outlives the agent.
@@ -92,7 +92,7 @@ func processOf(ctx context.Context, pid int) (process, error) {
 
 // until waits until done returns true.
 func until(ctx context.Context, otherwise string, done func() bool) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	for !done() {
 		if !retry.Sleep(ctx, pause) {
@@ -259,7 +259,7 @@ func recent(ctx context.Context) bool {
 
 // output runs a program until it exits and no process has its output, and returns what it printed.
 func output(ctx context.Context, program string, args ...string) (out, text string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, args...)
 	var stdout, stderr bytes.Buffer

@@ -46,7 +46,7 @@
 //
 // Config.Limit bounds the calls in flight; keys wait in order of arrival. Config.Limited exempts
 // calls that must not wait, so that a shutdown does not queue behind a hundred starts. Limited is
-// called again for each update of a waiting key. A call that takes longer than Config.Patience no
+// called again for each update of a waiting key. A call that takes longer than Config.SlotTimeout no
 // longer counts against the limit; it is not cancelled.
 //
 // # Ownership

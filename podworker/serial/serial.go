@@ -61,9 +61,9 @@ type Config[K comparable, U any] struct {
 	// Limited reports whether a call counts towards Limit and waits if the limit is reached. The
 	// call's Start is not set yet. If Limited is nil, every call counts.
 	Limited func(c *Call[K, U]) bool
-	// Patience is how long a call counts towards Limit, so that a call that hangs does not hold
-	// up the others. If Patience is 0, a call counts until it returns.
-	Patience time.Duration
+	// SlotTimeout is how long a call counts towards Limit, so that a call that hangs does not hold
+	// up the others. If SlotTimeout is 0, a call counts until it returns.
+	SlotTimeout time.Duration
 
 	// Backoff is the delay before a retry, unless the handler names one.
 	Backoff Backoff
@@ -114,8 +114,8 @@ func (c Config[K, U]) validate() error {
 	if c.Limit < 0 {
 		errs = append(errs, fmt.Errorf("Config.Limit is %d; want 0 or more", c.Limit))
 	}
-	if c.Patience < 0 {
-		errs = append(errs, fmt.Errorf("field Config.Patience is %v; want 0 or more", c.Patience))
+	if c.SlotTimeout < 0 {
+		errs = append(errs, fmt.Errorf("field Config.SlotTimeout is %v; want 0 or more", c.SlotTimeout))
 	}
 	return errors.Join(append(errs, c.Backoff.validate())...)
 }
@@ -143,7 +143,7 @@ func New[K comparable, U any](cfg Config[K, U]) (*Manager[K, U], error) {
 		return nil, fmt.Errorf("serial: %w", err)
 	}
 	m := &Manager[K, U]{cfg: cfg, workers: map[K]*worker[K, U]{}, idle: make(chan struct{})}
-	m.slots = slots.New(slots.Config[*worker[K, U]]{Slots: cfg.Limit, Limit: cfg.Patience, Lock: &m.mu, Turn: m.turn})
+	m.slots = slots.New(slots.Config[*worker[K, U]]{Slots: cfg.Limit, Limit: cfg.SlotTimeout, Lock: &m.mu, Turn: m.turn})
 	return m, nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/podworker/serial"
 )
 
@@ -81,15 +82,10 @@ func run(t *testing.T, cfg config, test func(t *testing.T, m *manager, j *journa
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error)
-		go func() { ended <- m.Run(ctx) }()
+		stop := testrun.Start(t, m.Run)
 		synctest.Wait()
 		test(t, m, j)
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("Run: %v", err)
-		}
+		stop()
 		if len(j.bad) > 0 {
 			t.Errorf("calls overlapped for %v", j.bad)
 		}
@@ -310,7 +306,7 @@ func TestLimit(t *testing.T) {
 		return sleep(ctx, c)
 	}
 	cfg := config{
-		Handle: hang, Limit: 2, Patience: 10 * time.Second,
+		Handle: hang, Limit: 2, SlotTimeout: 10 * time.Second,
 		Limited: func(c *call) bool { return c.Update > 0 },
 	}
 	run(t, cfg, func(t *testing.T, m *manager, j *journal) {
@@ -368,11 +364,11 @@ func TestHooks(t *testing.T) {
 }
 
 func TestNewNamesWhatIsWrong(t *testing.T) {
-	_, err := serial.New(config{Limit: -1, Patience: -2, Backoff: serial.Backoff{First: -3, Max: -4}})
+	_, err := serial.New(config{Limit: -1, SlotTimeout: -2, Backoff: serial.Backoff{First: -3, Max: -4}})
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, want := range []string{"Handle is required", "Limit is -1", "Patience is -2ns", "First is -3ns", "Max is -4ns"} {
+	for _, want := range []string{"Handle is required", "Limit is -1", "SlotTimeout is -2ns", "First is -3ns", "Max is -4ns"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q does not name %q", err, want)
 		}

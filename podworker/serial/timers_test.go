@@ -14,7 +14,7 @@ func TestRunReleasesItsTimers(t *testing.T) {
 	type call = Call[string, time.Duration]
 	synctest.Test(t, func(t *testing.T) {
 		m, err := New(Config[string, time.Duration]{
-			Limit: 2, Patience: time.Minute,
+			Limit: 2, SlotTimeout: time.Minute,
 			Handle: func(ctx context.Context, c *call) (Next, error) {
 				select {
 				case <-time.After(c.Update):

@@ -88,12 +88,12 @@ func TestTCP(t *testing.T) {
 		t.Fatal(err)
 	}
 	port := l.Addr().(*net.TCPAddr).Port
-	if o, out, err := (check.TCP{Host: "127.0.0.1", Port: port}).Check(within(t, patience)); o != check.Success || out != "" || err != nil {
+	if o, out, err := (check.TCP{Host: "127.0.0.1", Port: port}).Check(within(t, testTimeout)); o != check.Success || out != "" || err != nil {
 		t.Errorf("open port: %v, %q, %v", o, out, err)
 	}
 	l.Close()
 	for _, host := range []string{"127.0.0.1", "name.invalid"} {
-		if o, out, err := (check.TCP{Host: host, Port: port}).Check(within(t, patience)); o != check.Failure || out == "" || err != nil {
+		if o, out, err := (check.TCP{Host: host, Port: port}).Check(within(t, testTimeout)); o != check.Failure || out == "" || err != nil {
 			t.Errorf("%s: %v, %q, %v; want a failure that says why", host, o, out, err)
 		}
 	}
@@ -119,13 +119,13 @@ func timeWait(t *testing.T, port int) (n int) {
 func TestNoTimeWait(t *testing.T) {
 	u := serve(t, func(http.ResponseWriter, *http.Request) {})
 	port, _ := strconv.Atoi(u.Port())
-	if o, out, _ := (check.TCP{Host: "127.0.0.1", Port: port, Graceful: true}).Check(within(t, patience)); o != check.Success {
+	if o, out, _ := (check.TCP{Host: "127.0.0.1", Port: port, Graceful: true}).Check(within(t, testTimeout)); o != check.Success {
 		t.Fatal(out)
 	}
 	before := timeWait(t, port)
 	for range 20 {
 		for _, f := range []check.Func{check.HTTP{URL: u}.Check, check.TCP{Host: "127.0.0.1", Port: port}.Check} {
-			if o, out, _ := f(within(t, patience)); o != check.Success {
+			if o, out, _ := f(within(t, testTimeout)); o != check.Success {
 				t.Fatal(out)
 			}
 		}

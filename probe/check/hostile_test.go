@@ -132,12 +132,12 @@ func TestHostileServers(t *testing.T) {
 			for _, keep := range []bool{false, true} {
 				client := check.NewClient(check.ClientConfig{KeepAlive: keep})
 				began := time.Now()
-				o, out, err := check.HTTP{URL: u, Client: client}.Check(within(t, patience))
+				o, out, err := check.HTTP{URL: u, Client: client}.Check(within(t, testTimeout))
 				client.Close()
 				if o != c.want || (err != nil) != c.fails || len(out) > check.MaxOutput || err != nil && len(err.Error()) > check.MaxOutput {
 					t.Errorf("keep-alive %t: %v, %d bytes %.60q, %v; want %v, at most %d bytes", keep, o, len(out), out, err, c.want, check.MaxOutput)
 				}
-				if d := time.Since(began); d > patience/2 {
+				if d := time.Since(began); d > testTimeout/2 {
 					t.Errorf("it took %v", d)
 				}
 			}
@@ -199,9 +199,9 @@ func TestExecOfOSExec(t *testing.T) {
 		output string // its beginning
 		limit  time.Duration
 	}{
-		{"echo fine", check.Success, "fine\n", patience},
-		{"echo bad; exit 3", check.Failure, "bad\n", patience},
-		{"echo killed; kill -9 $$", check.Failure, "killed\n", patience},
+		{"echo fine", check.Success, "fine\n", testTimeout},
+		{"echo bad; exit 3", check.Failure, "bad\n", testTimeout},
+		{"echo killed; kill -9 $$", check.Failure, "killed\n", testTimeout},
 		{"exec sleep 600", check.Failure, "command timed out after", time.Second},
 	} {
 		o, out, err := check.Exec{Command: []string{"sh", "-c", c.script}, Run: run}.Check(within(t, c.limit))
@@ -210,7 +210,7 @@ func TestExecOfOSExec(t *testing.T) {
 		}
 	}
 	var notFound *exec.Error
-	if o, _, err := (check.Exec{Command: []string{"no-such-command"}, Run: run}).Check(within(t, patience)); o != check.Unknown || !errors.As(err, &notFound) {
+	if o, _, err := (check.Exec{Command: []string{"no-such-command"}, Run: run}).Check(within(t, testTimeout)); o != check.Unknown || !errors.As(err, &notFound) {
 		t.Errorf("a command that does not exist: %v, %v; want Unknown and an error", o, err)
 	}
 }

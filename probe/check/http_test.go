@@ -16,8 +16,8 @@ import (
 	"github.com/nodewright/nodewright/probe/check"
 )
 
-// patience is for a check that ends by itself, on a machine however busy.
-const patience = 2 * time.Minute
+// testTimeout is for a check that ends by itself, on a machine however busy.
+const testTimeout = 2 * time.Minute
 
 // deadline is a context whose deadline is over when a test says so.
 type deadline struct {
@@ -75,7 +75,7 @@ func TestHTTPStatus(t *testing.T) {
 			w.WriteHeader(c.status)
 			io.WriteString(w, "body")
 		})
-		o, out, err := check.HTTP{URL: u}.Check(within(t, patience))
+		o, out, err := check.HTTP{URL: u}.Check(within(t, testTimeout))
 		if o != c.want || out != c.output || err != nil {
 			t.Errorf("status %d: %v, %q, %v; want %v, %q", c.status, o, out, err, c.want, c.output)
 		}
@@ -108,7 +108,7 @@ func TestHTTPHeaders(t *testing.T) {
 					got = append(got, k+"="+strings.Join(v, ","))
 				}
 			})
-			if o, out, err := (check.HTTP{URL: u, Header: check.Header(c.give, "agent/1")}).Check(within(t, patience)); o != check.Success {
+			if o, out, err := (check.HTTP{URL: u, Header: check.Header(c.give, "agent/1")}).Check(within(t, testTimeout)); o != check.Success {
 				t.Fatalf("%v, %q, %v", o, out, err)
 			}
 			slices.Sort(got)
@@ -175,7 +175,7 @@ func TestHTTPRedirects(t *testing.T) {
 		if c.host != "" {
 			h.Header = http.Header{"Host": {c.host}}
 		}
-		o, out, err := h.Check(within(t, patience))
+		o, out, err := h.Check(within(t, testTimeout))
 		if o != c.want || !strings.Contains(out, c.output) || err != nil {
 			t.Errorf("%s: %v, %q, %v; want %v, %q", c.path, o, out, err, c.want, c.output)
 		}
@@ -204,11 +204,11 @@ func TestHTTPBody(t *testing.T) {
 			<-r.Context().Done()
 		}
 	})
-	o, out, err := check.HTTP{URL: u.JoinPath("/long")}.Check(within(t, patience))
+	o, out, err := check.HTTP{URL: u.JoinPath("/long")}.Check(within(t, testTimeout))
 	if o != check.Success || out != long[:check.MaxOutput] || err != nil {
 		t.Errorf("a long body: %v, %d bytes, %v", o, len(out), err)
 	}
-	if o, _, err := (check.HTTP{URL: u.JoinPath("/broken")}).Check(within(t, patience)); o != check.Failure || err == nil {
+	if o, _, err := (check.HTTP{URL: u.JoinPath("/broken")}).Check(within(t, testTimeout)); o != check.Failure || err == nil {
 		t.Errorf("a body that breaks off: %v, %v; want a failure and an error", o, err)
 	}
 	for _, path := range []string{"/slow", "/stalled"} {
@@ -245,7 +245,7 @@ func TestHTTPTransport(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if o, out, err := (check.HTTP{URL: to}).Check(within(t, patience)); o != c.want || err != nil || out == "" {
+		if o, out, err := (check.HTTP{URL: to}).Check(within(t, testTimeout)); o != c.want || err != nil || out == "" {
 			t.Errorf("%s: %v, %q, %v; want %v", c.url, o, out, err, c.want)
 		}
 	}
@@ -264,7 +264,7 @@ func TestHTTPKeepAlive(t *testing.T) {
 		u, _ := url.Parse(s.URL)
 		client := check.NewClient(check.ClientConfig{KeepAlive: keep})
 		for range 5 {
-			if o, out, _ := (check.HTTP{URL: u, Client: client}).Check(within(t, patience)); o != check.Success {
+			if o, out, _ := (check.HTTP{URL: u, Client: client}).Check(within(t, testTimeout)); o != check.Success {
 				t.Fatalf("%v %s", o, out)
 			}
 		}

@@ -25,6 +25,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/record"
 )
 
@@ -131,15 +132,10 @@ func inBubble(t *testing.T, c *collector, cfg Config) *Exporter {
 // during runs the exporter while do is called, and returns how long the stop took.
 func during(t *testing.T, x *Exporter, do func()) time.Duration {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- x.Run(ctx) }()
+	stop := testrun.Start(t, x.Run)
 	do()
 	begin := time.Now()
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	stop()
 	return time.Since(begin)
 }
 

@@ -28,9 +28,9 @@ import (
 type Kernel struct {
 	// Classic avoids the mount API of Linux 5.12, as if the kernel were older.
 	Classic bool
-	// Patience is the time after which the unmount of a network file system is forced, and after
+	// Timeout is the time after which the unmount of a network file system is forced, and after
 	// which a forced unmount is replaced by a detach. The default is 1 minute, as in the kubelet.
-	Patience time.Duration
+	Timeout time.Duration
 	// Program is the mount program for file systems with helpers; "mount".
 	Program string
 
@@ -172,12 +172,12 @@ func (k *Kernel) Unmount(ctx context.Context, target string, how How) error {
 
 func (k *Kernel) unmount(ctx context.Context, target string, flag int, limit bool) error {
 	if limit {
-		patience := k.Patience
-		if patience <= 0 {
-			patience = time.Minute
+		timeout := k.Timeout
+		if timeout <= 0 {
+			timeout = time.Minute
 		}
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, patience)
+		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
 	return k.await(ctx, fmt.Sprintf("unmount %d %s", flag, target), func() error { return unix.Unmount(target, flag|unix.UMOUNT_NOFOLLOW) })

@@ -10,9 +10,9 @@ import (
 
 // Kernel is the Mounter of this machine. It works only on Linux.
 type Kernel struct {
-	Classic  bool
-	Patience time.Duration
-	Program  string
+	Classic bool
+	Timeout time.Duration
+	Program string
 }
 
 // Mount returns errors.ErrUnsupported.

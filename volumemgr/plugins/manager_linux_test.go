@@ -16,6 +16,7 @@ import (
 
 	"github.com/nodewright/nodewright/internal/diskusage"
 	"github.com/nodewright/nodewright/internal/diskusage/quotatest"
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/volumemgr"
 	"github.com/nodewright/nodewright/volumemgr/mount"
 	"github.com/nodewright/nodewright/volumemgr/plugintest"
@@ -57,15 +58,7 @@ func TestWithTheManager(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- m.Run(ctx) }()
-		return m, func() {
-			cancel()
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
-		}
+		return m, testrun.Start(t, m.Run)
 	}
 	mode := int32(0o644)
 	name := v1.LocalObjectReference{Name: "x"}
@@ -150,13 +143,7 @@ func TestStatsOfProjects(t *testing.T) {
 	must(t, err)
 	m, err := volumemgr.New(volumemgr.Config{Root: root, Plugins: list, Mounter: Mounter(&mount.Kernel{})})
 	must(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- m.Run(ctx) }()
-	defer func() {
-		cancel()
-		must(t, <-done)
-	}()
+	testrun.Start(t, m.Run)
 	for uid, hostUsers := range map[types.UID]bool{"own": false, "host": true} {
 		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns", UID: uid}, Spec: v1.PodSpec{
 			HostUsers:  &hostUsers,

@@ -12,7 +12,7 @@ import (
 )
 
 // Restore restores the state of all parts, and calls learn at the same time. It returns when all
-// have finished, when ctx ends, or after [part.RestorePatience]. So a disk that hangs delays only
+// have finished, when ctx ends, or after [part.RestoreTimeout]. So a disk that hangs delays only
 // the part that needs it.
 func (h *Hooks) Restore(ctx context.Context, g *Guard, learn func(context.Context) error) {
 	warn := func(message string, err error, fields ...zap.Field) {
@@ -33,12 +33,12 @@ func (h *Hooks) Restore(ctx context.Context, g *Guard, learn func(context.Contex
 		all.Wait()
 		close(over)
 	}()
-	late := time.NewTimer(part.RestorePatience)
+	late := time.NewTimer(part.RestoreTimeout)
 	defer late.Stop()
 	select {
 	case <-over:
 	case <-ctx.Done():
 	case <-late.C:
-		g.Log.Error("not every part has restored its state; pods are admitted without it", zap.Duration("after", part.RestorePatience))
+		g.Log.Error("not every part has restored its state; pods are admitted without it", zap.Duration("after", part.RestoreTimeout))
 	}
 }

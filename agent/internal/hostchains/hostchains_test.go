@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/nodewright/nodewright/agent/internal/hostchains"
+	"github.com/nodewright/nodewright/internal/testrun"
 )
 
 // tables are those of a machine, as two programs see them.
@@ -148,9 +149,7 @@ func TestFlushedChainsComeBack(t *testing.T) {
 		f := newTables()
 		core, logs := observer.New(zap.InfoLevel)
 		m := f.manager(t, zap.New(core))
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error)
-		go func() { ended <- m.Run(ctx) }()
+		stop := testrun.Start(t, m.Run)
 		synctest.Wait()
 		if got := f.take(); !slices.Equal(got, all) {
 			t.Errorf("made %q", got)
@@ -176,10 +175,7 @@ func TestFlushedChainsComeBack(t *testing.T) {
 		if got := f.take(); !slices.Equal(got, all[5:]) {
 			t.Errorf("after the failure: %q", got)
 		}
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		stop()
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent/internal/probing"
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/internal/testrun"
 	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podstatus"
 	"github.com/nodewright/nodewright/probe"
@@ -90,9 +91,7 @@ func TestRefresh(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- probes.Run(ctx) }()
+		stop := testrun.Start(t, probes.Run)
 		check := &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"x"}}}, PeriodSeconds: 10, TimeoutSeconds: 1, FailureThreshold: 1, SuccessThreshold: 1}
 		pod := &v1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "p"},
@@ -117,9 +116,6 @@ func TestRefresh(t *testing.T) {
 		if !st.ContainerStatuses[0].Ready || !ready {
 			t.Errorf("status %+v", st)
 		}
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		stop()
 	})
 }

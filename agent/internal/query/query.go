@@ -216,8 +216,8 @@ func (q *Query) PortForward(ctx context.Context, pod *v1.Pod) (string, error) {
 	return resp.GetUrl(), err
 }
 
-// lookPatience limits the wait for the runtime in a request about a container.
-const lookPatience = 10 * time.Second
+// lookTimeout limits the wait for the runtime in a request about a container.
+const lookTimeout = 10 * time.Second
 
 // instance returns a container's newest instance or, if previous is true, the one before it. If
 // the agent does not know the instance, for example after a restart, it asks the runtime.
@@ -233,7 +233,7 @@ func (q *Query) instance(pod *v1.Pod, container string, previous bool) (*observe
 	if c := instanceIn(seen.Pod, container, previous); c != nil {
 		return c, nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), lookPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), lookTimeout)
 	defer cancel()
 	obs, err := q.Runtime.GetNewerThan(ctx, pod.UID, time.Now())
 	if err != nil {

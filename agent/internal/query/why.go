@@ -20,8 +20,8 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// wordsPatience limits the time for reading the last log line of a container.
-const wordsPatience = time.Second
+// wordsTimeout limits the time for reading the last log line of a container.
+const wordsTimeout = time.Second
 
 // maxWords limits the bytes that are read of a log line.
 const maxWords = 1 << 10
@@ -90,7 +90,7 @@ func (q *Query) lastWords(pod *v1.Pod, container string, previous bool) string {
 	if c == nil || c.LogPath == "" {
 		return ""
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), wordsPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), wordsTimeout)
 	defer cancel()
 	var b bytes.Buffer
 	if err := crilog.Copy(ctx, &b, c.LogPath, crilog.Options{Tail: 1, Limit: maxWords, Root: q.PodLogs}); err != nil {

@@ -19,9 +19,9 @@ const (
 	maxStderr = 64 << 10 // the last bytes are kept
 )
 
-// drainPatience is how long a runtime's pipes are still read after its exit, if processes that it
+// drainTimeout is how long a runtime's pipes are still read after its exit, if processes that it
 // left behind keep them open.
-const drainPatience = time.Second
+const drainTimeout = time.Second
 
 // usualPath is the PATH of the runtime if this program has none. The runtime's hooks may need it.
 const usualPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -43,7 +43,7 @@ func (e *Executor) run(verb, id string, argv []string, stdin []byte) ([]byte, er
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = drainPatience
+	cmd.WaitDelay = drainTimeout
 	stdout.full = cancel
 
 	begun := time.Now()

@@ -30,8 +30,7 @@ type Client struct {
 	mu        sync.Mutex
 	seq       uint32                 // guarded by mu
 	calls     map[uint32]func(reply) // guarded by mu; called once
-	escrows   map[string]Escrow      // guarded by mu
-	dirs      map[string]string      // guarded by mu: FIFODir of the containers in escrows
+	spares    map[string]spare       // guarded by mu; by container
 	held      []int                  // guarded by mu: pipes of containers whose monitor is gone
 	processes map[uint64]*Process    // guarded by mu
 	attached  map[uint64]chan error  // guarded by mu
@@ -68,7 +67,7 @@ func newClient(ctx context.Context, cfg Config, sandbox string, l *link) (*Clien
 	}
 	c := &Client{
 		cfg: cfg, sandbox: sandbox, link: l, events: make(chan Event, eventQueue), done: make(chan struct{}),
-		calls: map[uint32]func(reply){}, escrows: map[string]Escrow{}, dirs: map[string]string{}, processes: map[uint64]*Process{}, attached: map[uint64]chan error{},
+		calls: map[uint32]func(reply){}, spares: map[string]spare{}, processes: map[uint64]*Process{}, attached: map[uint64]chan error{},
 	}
 	go c.follow()
 	m, err := c.call(ctx, wire.Message{Type: wire.Hello, Min: wire.MinVersion, Max: wire.Version}, nil, nil)
@@ -214,7 +213,7 @@ func (c *Client) handle(r reply) {
 			r.close()
 			return
 		}
-		c.keepEscrow(m.ID, m.FIFODir, r)
+		c.putSpare(m.ID, spareOf(r))
 		c.state.Containers = append(c.state.Containers, keptOf(m)) // read after the Reply has arrived
 		return
 	case wire.Reply:
@@ -230,16 +229,17 @@ func (c *Client) handle(r reply) {
 		if m.Text != "" {
 			c.cfg.Log.Error("failed to write exit record", zap.String("container", m.ID), zap.String("reason", m.Text))
 		}
-		c.dropEscrow(m.ID)
+		c.dropSpare(m.ID)
 		c.tell(Event{Exit: exitOf(m)})
 	case wire.LogLost:
 		c.tell(Event{Lost: &Lost{ID: m.ID, Bytes: m.Lost, Message: m.Text}})
 	case wire.StdinShut:
 		c.mu.Lock()
-		e := c.escrows[m.ID]
-		Escrow{Stdin: e.Stdin}.Close() // else the container would not see the end of its standard input
-		e.Stdin = nil
-		c.escrows[m.ID] = e
+		if s, ok := c.spares[m.ID]; ok {
+			Files{Stdin: s.files.Stdin}.Close() // else the container would not see the end of its standard input
+			s.files.Stdin = nil
+			c.spares[m.ID] = s
+		}
 		c.mu.Unlock()
 	case wire.ProcessDone:
 		c.mu.Lock()
@@ -301,7 +301,7 @@ func (c *Client) feed() {
 	}
 }
 
-// end ends the connection. It keeps the files in escrow, for Escrow.
+// end ends the connection. It keeps the files of the containers, for Files.
 func (c *Client) end() {
 	c.mu.Lock()
 	if c.over {
@@ -330,7 +330,7 @@ func (c *Client) end() {
 // with the same ID waits for the first one and returns its result; it ignores the other fields.
 // The error is a *StartError if the container did not start.
 func (c *Client) Start(ctx context.Context, container Container) (Started, error) {
-	m, err := c.call(ctx, startMessage(container), nil, func(r reply, _ bool) { c.keepEscrow(container.ID, r.m.FIFODir, r) })
+	m, err := c.call(ctx, startMessage(container), nil, func(r reply, _ bool) { c.putSpare(container.ID, spareOf(r)) })
 	if err != nil {
 		return Started{}, err
 	}
@@ -338,23 +338,23 @@ func (c *Client) Start(ctx context.Context, container Container) (Started, error
 }
 
 // Adopt makes this monitor take over a container that its dead predecessor had started. The
-// caller still has to close the files of e. e may be empty; then the terminal, standard input
+// caller still has to close the files. There may be none; then the terminal, standard input
 // and, on kernels before 6.15, the exit code are lost. If the log cannot be opened, this is
 // logged and not an error: ReopenLog can open it later.
-func (c *Client) Adopt(ctx context.Context, k Kept, e Escrow) error {
+func (c *Client) Adopt(ctx context.Context, k Kept, files Files) error {
 	m := adoptMessage(k)
-	var files []*os.File
-	for i, f := range [...]*os.File{e.Stdin, e.Pidfd, e.Master} {
+	var sent []*os.File
+	for i, f := range [...]*os.File{files.Stdin, files.Pidfd, files.Master} {
 		if f != nil {
-			files = append(files, f)
+			sent = append(sent, f)
 			m.Files |= 1 << i
 		}
 	}
 	runs := k.Exit == nil && k.StartError == nil
-	answer, err := c.call(ctx, m, files, func(r reply, _ bool) {
+	answer, err := c.call(ctx, m, sent, func(r reply, _ bool) {
 		r.close()
 		if runs {
-			c.putEscrow(k.Container.ID, k.Container.FIFODir, e.duplicate())
+			c.putSpare(k.Container.ID, spare{files: files.duplicate(), dir: k.Container.FIFODir})
 		}
 	})
 	if err == nil && answer.Text != "" {
@@ -392,7 +392,7 @@ func (c *Client) Keep(ctx context.Context, id string, record []byte) error {
 func (c *Client) Forget(ctx context.Context, id string) error {
 	_, err := c.call(ctx, wire.Message{Type: wire.Forget, ID: id}, nil, nil)
 	if err == nil {
-		c.dropEscrow(id)
+		c.dropSpare(id)
 	}
 	return err
 }
@@ -410,14 +410,14 @@ func (c *Client) Quit(ctx context.Context) error {
 	return removeDir(c.cfg, c.sandbox)
 }
 
-// Close ends the connection and closes the files in escrow. The monitor continues.
+// Close ends the connection and closes the files of the containers. The monitor continues.
 func (c *Client) Close() {
 	c.end()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for id, e := range c.escrows {
-		e.Close()
-		delete(c.escrows, id)
+	for id, s := range c.spares {
+		s.files.Close()
+		delete(c.spares, id)
 	}
 	for _, fd := range c.held {
 		_ = unix.Close(fd)

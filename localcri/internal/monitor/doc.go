@@ -11,7 +11,7 @@
 // The monitor and the client may end independently. A client that reconnects asks for the state
 // of all containers (Connect). If a monitor dies, its containers continue. The client then
 // starts a successor (Launch), and hands over the containers, with files that it has kept for
-// this case (Escrow, Adopt).
+// this case (Files, Adopt).
 //
 // This package embeds the built program, for amd64 and arm64 (Place). After a change of its
 // sources, "make monitor" builds it again.

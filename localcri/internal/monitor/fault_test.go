@@ -32,9 +32,9 @@ func (p *pod) successor(containers ...monitor.Kept) {
 	<-old.Done()
 	p.launch()
 	for _, k := range containers {
-		e := old.Escrow(k.Container.ID)
-		mustNot(p.t, p.c.Adopt(background(p.t), k, e))
-		e.Close()
+		files := old.Files(k.Container.ID)
+		mustNot(p.t, p.c.Adopt(background(p.t), k, files))
+		files.Close()
 	}
 	old.Close()
 }
@@ -68,7 +68,7 @@ func TestSuccessorGoesOn(t *testing.T) {
 	if !errors.As(err, &why) {
 		t.Fatal(err)
 	}
-	mustBe(t, p.c.Adopt(background(t), monitor.Kept{Container: c, Started: &s}, monitor.Escrow{}), monitor.ErrExists)
+	mustBe(t, p.c.Adopt(background(t), monitor.Kept{Container: c, Started: &s}, monitor.Files{}), monitor.ErrExists)
 
 	p.successor(monitor.Kept{Container: c, Started: &s}, monitor.Kept{Container: b, Started: &s, Exit: &ended}, monitor.Kept{Container: failed, StartError: why})
 	first := p.c.PID()
@@ -105,9 +105,9 @@ func TestSuccessorKnowsWhatEndedAndFailed(t *testing.T) {
 	a, b, c := p.container("a", ""), p.container("b", ""), p.container("c", "")
 	started := &monitor.Started{PID: 1 << 22, At: time.Unix(1767323045, 6), StartTime: 5}
 	ended := &monitor.Exit{ID: "b", Code: 137, OOM: true, StartedAt: started.At, At: time.Unix(1767323046, 7), LostLogBytes: 8, Reason: "x"}
-	mustNot(t, p.c.Adopt(background(t), monitor.Kept{Container: a, Started: started}, monitor.Escrow{})) // of no process at all
-	mustNot(t, p.c.Adopt(background(t), monitor.Kept{Container: b, Started: started, Exit: ended}, monitor.Escrow{}))
-	mustNot(t, p.c.Adopt(background(t), monitor.Kept{Container: c, StartError: &monitor.StartError{Step: "create", Message: "m"}}, monitor.Escrow{}))
+	mustNot(t, p.c.Adopt(background(t), monitor.Kept{Container: a, Started: started}, monitor.Files{})) // of no process at all
+	mustNot(t, p.c.Adopt(background(t), monitor.Kept{Container: b, Started: started, Exit: ended}, monitor.Files{}))
+	mustNot(t, p.c.Adopt(background(t), monitor.Kept{Container: c, StartError: &monitor.StartError{Step: "create", Message: "m"}}, monitor.Files{}))
 	if e := exit(t, p.c, "a"); e.Code != 255 || e.Reason != monitor.ReasonMonitorLost {
 		t.Errorf("exit is %+v", e)
 	}
@@ -307,9 +307,9 @@ func TestOutputOfAContainerThatEndsWithoutMonitorIsKept(t *testing.T) {
 		return nil
 	})
 	p.launch()
-	e := old.Escrow("a")
-	mustNot(t, p.c.Adopt(background(t), monitor.Kept{Container: c, Started: &s}, e))
-	e.Close()
+	files := old.Files("a")
+	mustNot(t, p.c.Adopt(background(t), monitor.Kept{Container: c, Started: &s}, files))
+	files.Close()
 	if e := exit(t, p.c, "a"); e.Code != 3 && (keepsStatus(t) || e.Reason != monitor.ReasonMonitorLost) {
 		t.Errorf("exit is %+v", e)
 	}
@@ -336,10 +336,10 @@ func TestBothKilledAtOnce(t *testing.T) {
 	})
 	mustNot(t, unix.Kill(p.c.PID(), unix.SIGKILL))
 	<-p.c.Done()
-	p.c.Close() // with all that was in escrow
+	p.c.Close() // and the files that it kept
 	mustNot(t, os.WriteFile(first, []byte("go\n"), 0))
 	p.launch()
-	mustNot(t, p.c.Adopt(background(t), monitor.Kept{Container: c, Started: &s}, monitor.Escrow{}))
+	mustNot(t, p.c.Adopt(background(t), monitor.Kept{Container: c, Started: &s}, monitor.Files{}))
 	mustNot(t, os.WriteFile(second, []byte("go\n"), 0))
 	if e := exit(t, p.c, "a"); e.Code != 3 && e.Reason != monitor.ReasonMonitorLost {
 		t.Errorf("exit is %+v", e)

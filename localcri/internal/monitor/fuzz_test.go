@@ -124,7 +124,7 @@ func FuzzAnswers(f *testing.F) {
 			case <-time.After(hang):
 				t.Error("the connection does not end")
 			}
-			c.Escrow("a").Close()
+			c.Files("a").Close()
 			c.Close()
 		}
 		<-served

@@ -129,20 +129,3 @@ type Exec struct {
 	// this client ends, for any reason.
 	KillWithClient bool
 }
-
-// Escrow has duplicates of the files of a container that a monitor's client keeps for a
-// successor of the monitor. The caller has to close them. A file may be nil.
-type Escrow struct {
-	Pidfd  *os.File // of the container's first process
-	Stdin  *os.File // write end of standard input
-	Master *os.File // of the terminal
-}
-
-// Close closes all files.
-func (e Escrow) Close() {
-	for _, f := range []*os.File{e.Pidfd, e.Stdin, e.Master} {
-		if f != nil {
-			_ = f.Close()
-		}
-	}
-}

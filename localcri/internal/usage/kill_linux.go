@@ -19,9 +19,9 @@ import (
 
 // Timeouts of a kill.
 const (
-	killTimeout    = 10 * time.Second       // in total
-	freezePatience = 200 * time.Millisecond // a task in uninterruptible sleep (D) does not freeze
-	killPause      = 2 * time.Millisecond   // between two reads
+	killTimeout   = 10 * time.Second       // in total
+	freezeTimeout = 200 * time.Millisecond // a task in uninterruptible sleep (D) does not freeze
+	killPause     = 2 * time.Millisecond   // between two reads
 )
 
 // maxBelow limits the number of descendants of a cgroup that are read, and maxDeep limits their
@@ -85,7 +85,7 @@ func (r *Reader) freezer(cgroup string) func(bool) error {
 		if err != nil || !on {
 			return err
 		}
-		for end := time.Now().Add(freezePatience); time.Now().Before(end); time.Sleep(killPause) {
+		for end := time.Now().Add(freezeTimeout); time.Now().Before(end); time.Sleep(killPause) {
 			b, err := safefile.ReadFile(filepath.Join(dir, shown), maxFile)
 			if err != nil || strings.TrimSpace(string(b)) == "FROZEN" || strings.Contains("\n"+string(b), "\nfrozen 1\n") {
 				return nil

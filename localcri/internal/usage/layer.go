@@ -13,12 +13,12 @@ import (
 )
 
 // Writable layers are measured on request, at most once per layerKept. A caller waits
-// at most layerPatience for the result; after that it gets the previous one.
+// at most layerTimeout for the result; after that it gets the previous one.
 const (
-	layerKept     = 10 * time.Second
-	layerPatience = time.Second
-	layerLife     = 10 * time.Minute // of a result that is not requested
-	maxLayers     = 8192
+	layerKept    = 10 * time.Second
+	layerTimeout = time.Second
+	layerLife    = 10 * time.Minute // of a result that is not requested
+	maxLayers    = 8192
 )
 
 // Layer is the writable layer of a container: the upper directory and the workdir of its overlay,
@@ -41,7 +41,7 @@ func (l *layers) measure(ctx context.Context, layer Layer, mountpoint string) *r
 	u, ok := l.last[dir]
 	l.mu.Unlock()
 	if !ok || now.Sub(u.At) >= layerKept {
-		wait, cancel := context.WithTimeout(ctx, layerPatience)
+		wait, cancel := context.WithTimeout(ctx, layerTimeout)
 		fresh, err := l.walks.Do(wait, dir, func() (diskusage.Usage, error) {
 			u, err := diskusage.Quota(layer.Work)
 			if err != nil {

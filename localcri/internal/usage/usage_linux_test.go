@@ -314,7 +314,7 @@ func TestSlowLayerIsMeasuredInTheBackground(t *testing.T) {
 		}()
 		synctest.Wait()
 		begun := time.Now()
-		if got := l.measure(t.Context(), Layer{Upper: "/x"}, "/"); got != nil || time.Since(begun) != layerPatience {
+		if got := l.measure(t.Context(), Layer{Upper: "/x"}, "/"); got != nil || time.Since(begun) != layerTimeout {
 			t.Errorf("%v after %v", got, time.Since(begun))
 		}
 		l.keep("/x", diskusage.Usage{Used: 5, At: time.Now().Add(-time.Hour)})

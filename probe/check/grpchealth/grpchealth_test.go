@@ -38,8 +38,8 @@ func (s server) Check(ctx context.Context, r *healthpb.HealthCheckRequest) (*hea
 	return &healthpb.HealthCheckResponse{Status: st}, nil
 }
 
-// patience is for a check that ends by itself, on a machine however busy.
-const patience = 2 * time.Minute
+// testTimeout is for a check that ends by itself, on a machine however busy.
+const testTimeout = 2 * time.Minute
 
 // deadline is a context whose deadline is over when a test says so.
 type deadline struct {
@@ -89,7 +89,7 @@ func TestCheck(t *testing.T) {
 	defer cancel()
 	for _, c := range []struct {
 		name, addr, service string
-		ctx                 context.Context // nil for one with patience
+		ctx                 context.Context // nil for one with testTimeout
 		want                check.Outcome
 		output              string // its beginning
 	}{
@@ -104,7 +104,7 @@ func TestCheck(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.ctx == nil {
-				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 				defer cancel()
 				c.ctx = ctx
 			}

@@ -155,7 +155,7 @@ func (talkative) Check(_ context.Context, r *healthpb.HealthCheckRequest) (*heal
 func TestLongAnswers(t *testing.T) {
 	addr := serve(t, func(s *grpc.Server) { healthpb.RegisterHealthServer(s, talkative{}) })
 	for _, service := range []string{"answer", "error"} {
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 		o, out, err := grpchealth.Check{Addr: addr, Service: service}.Check(ctx)
 		cancel()
 		if o != check.Failure || err != nil || len(out) > check.MaxOutput || !strings.HasPrefix(out, "error: health rpc probe failed") {
