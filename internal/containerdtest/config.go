@@ -71,6 +71,7 @@ imports = []
   netns_mounts_under_state_dir = true
   enable_cdi = true
   cdi_spec_dirs = ["%[1]s/cdi"]
+  disable_hugetlb_controller = false # by default containerd ignores limits of huge pages
   [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
     runtime_type = "io.containerd.runc.v2"
     [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
