@@ -253,8 +253,8 @@ func TestHooksAfterACrash(t *testing.T) {
 	h := newHooks()
 	b := hooked(t, h)
 	c := b.running(b.sandbox("p"), "c")
+	<-h.ran // else the runtime could end before its hooks run
 	b.restart()
-	<-h.ran
 	host := <-h.ran
 	if pods, containers := host.Snapshot(t.Context()); len(pods) != 1 || len(containers) != 1 || containers[0].Status.GetId() != c {
 		t.Errorf("snapshot %+v, %+v", pods, containers)
