@@ -26,11 +26,9 @@ test: ## every test with the race detector, then without it those that drive ano
 	go test -timeout 25m -parallel 6 ./internal/hostile
 	go test -count=1 ./internal/sim -run TestSeeds -seeds 300
 
-lint: $(BIN)/golangci-lint ## golangci-lint over everything
-	go vet ./...
-	go vet -tags clients,compare,gpu,liveheap,nri,otlp ./examples/agent
-	go -C e2e vet -tags kubelet,older,ecosystem . ./apart ./controlplane ./csidriver ./parity ./conformance/...
+lint: $(BIN)/golangci-lint ## golangci-lint over everything; it does what go vet does, too
 	$(BIN)/golangci-lint run ./...
+	$(BIN)/golangci-lint run --build-tags clients,compare,gpu,liveheap,nri,otlp ./examples/agent
 	cd e2e && $(BIN)/golangci-lint run --build-tags kubelet,older,ecosystem . ./apart ./controlplane ./csidriver ./parity ./conformance/...
 
 e2e: tools shells build cluster ## the agent as a node of a real cluster, in 20 minutes at most; needs root; RUNTIME=localcri ARGS='-v -run TestBurst -burst 100'
