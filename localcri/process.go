@@ -75,7 +75,7 @@ func (p realProcesses) EndCommands(ctx context.Context, program, word string) er
 
 // endCommands lets a start finish: if the OCI runtime is killed in the middle of its handshake,
 // the container ends without having started.
-func (p realProcesses) endCommands(ctx context.Context, program, word string, age time.Duration) error {
+func (p realProcesses) endCommands(ctx context.Context, program, word string, timeout time.Duration) error {
 	for since := time.Now(); ; {
 		found := false
 		const most = 1 << 20
@@ -99,7 +99,7 @@ func (p realProcesses) endCommands(ctx context.Context, program, word string, ag
 				continue
 			}
 			found = true
-			if slices.Contains(args, "start") && time.Since(since) < age {
+			if slices.Contains(args, "start") && time.Since(since) < timeout {
 				continue
 			}
 			if err := p.Signal(life.Process{PID: pid, StartTime: start}, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
