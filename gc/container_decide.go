@@ -216,9 +216,10 @@ func setMade(vs []*judgedContainer) {
 	}
 }
 
-// keepOfAll keeps at most n instances of all containers. As in the kubelet, there is first the same
-// limit for every container, so that a container that crashes often does not displace the last
-// instances of others. If one for each is still too much, the oldest of all are removed.
+// keepOfAll keeps at most n instances of all containers together, and those that are needed anyway.
+// As in the kubelet, there is first the same limit for every container, so that a container that
+// crashes often does not displace the last instances of others. If one for each is still too much,
+// the oldest of all are removed.
 func keepOfAll(units [][]*judgedContainer, n int) {
 	total, containers := 0, 0
 	for _, vs := range units {

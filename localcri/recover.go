@@ -119,8 +119,8 @@ func (r *Runtime) awaitNetwork() {
 	if !ok {
 		return
 	}
-	const timeout = 5 * time.Second
-	late := time.AfterFunc(timeout, func() { r.log.Warn("waiting for the records of the network", zap.Duration("for", timeout)) })
+	const warnAfter = 5 * time.Second
+	late := time.AfterFunc(warnAfter, func() { r.log.Warn("waiting for the records of the network", zap.Duration("for", warnAfter)) })
 	defer late.Stop()
 	select {
 	case <-l.Loaded():

@@ -80,9 +80,9 @@ const (
 	joinUndoing                     // it is being removed
 )
 
-// join adds a waiting caller, if the object is being created or has no caller yet. If same is false, the
-// caller requests another configuration; join then removes a complete object that no caller has
-// received or waits for. The result says what the caller has to do.
+// join adds a waiting caller, if the object is being created or no caller has received it. If same
+// is false, the caller requests another configuration; join then removes a complete object that no
+// caller has received or waits for. The result says what the caller has to do.
 func (c *claim) join(same bool) joinResult {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,12 +117,11 @@ func (c *claim) complete(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.finish(err)
-	c.expireLocked()
+	c.startTimerLocked()
 }
 
-// expireLocked starts the timer after which an object that no caller waits for is
-// removed.
-func (c *claim) expireLocked() {
+// startTimerLocked starts the timer that removes an object which no caller waits for.
+func (c *claim) startTimerLocked() {
 	if c.waiting > 0 || c.delivered || c.undoing || !c.finished() || c.err != nil {
 		return
 	}
@@ -143,7 +142,7 @@ func (c *claim) take(ctx context.Context) error {
 	defer c.mu.Unlock()
 	c.waiting--
 	if ctx.Err() != nil && (err == nil || !c.finished()) {
-		c.expireLocked()
+		c.startTimerLocked()
 		return coded(context.Cause(ctx))
 	}
 	c.delivered = c.delivered || err == nil

@@ -114,7 +114,7 @@ func (m *Manager) measureAll(ctx context.Context, uid types.UID) (all []*measure
 			one.result <- measured{err: fmt.Errorf("%w: measure usage of volume", ErrHung)}
 			continue
 		}
-		// Only the measuring goroutine clears it, however long it takes.
+		// The goroutine clears it, however long the measurement takes.
 		v.measuring = true
 		if v.survey == nil {
 			v.survey = &diskusage.Survey{}

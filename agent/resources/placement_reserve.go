@@ -16,7 +16,7 @@ import (
 const (
 	// reasonNotRestored is the reason of pods that wait until the allocations are known.
 	reasonNotRestored = "PlacementNotRestored"
-	// reserveTimeout is the time limit of a wait. Since the agent decides on the pod again every minute,
+	// reserveTimeout limits a wait. Since the agent decides on the pod again every minute,
 	// and each decision resets the time, the pod waits without a limit.
 	reserveTimeout = 5 * time.Minute
 	// placeAttempts limits how often a pod is placed again because the state changed during the

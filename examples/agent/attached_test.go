@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -40,10 +41,12 @@ func TestHostPort(t *testing.T) {
 	port := testprogram.Port(t)
 	l.write("web.yaml", strings.Replace(box("web", "serve, ':8080'"), "args:", fmt.Sprintf("ports: [{containerPort: 8080, hostPort: %d}], args:", port), 1))
 	l.start()
-	machine, err := node.DetectMachine(t.TempDir(), 1)
+	// The address of the lab's own bridge: another address may be that of another lab, and go with it.
+	subnet, err := netip.ParsePrefix(l.c.Subnet)
 	l.must(err)
+	bridge := subnet.Masked().Addr().Next().String()
 	ask := func() string {
-		res, err := http.Get("http://" + net.JoinHostPort(machine.IPs[0], fmt.Sprint(port)))
+		res, err := http.Get("http://" + net.JoinHostPort(bridge, fmt.Sprint(port)))
 		if err != nil {
 			return err.Error()
 		}
@@ -57,9 +60,7 @@ func TestHostPort(t *testing.T) {
 	// The port is free again when the pod has gone.
 	l.remove("web.yaml")
 	l.untilGone("web")
-	got := ask()
-	// On a machine without another network the node's address was the bridge's.
-	if !strings.Contains(got, "connection refused") && !strings.Contains(got, "network is unreachable") {
+	if got := ask(); !strings.Contains(got, "refused") {
 		t.Errorf("the port of a pod that is gone: %s", got)
 	}
 }

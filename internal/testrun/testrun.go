@@ -1,4 +1,4 @@
-// Package testrun runs the loops of blocks in tests.
+// Package testrun runs methods such as Run in tests.
 package testrun
 
 import (

@@ -17,21 +17,21 @@ const (
 	pollEvery    = 5 * time.Second
 	pollLost     = time.Second
 	pollStart    = 250 * time.Millisecond
-	startTimeout = 2 * time.Minute
+	pollStartFor = 2 * time.Minute
 	pollTimeout  = 10 * time.Second
 	runtimeGrace = 30 * time.Second
 )
 
 // pollWait returns the time to the next call of the runtime. At boot the runtime often starts
 // shortly after the agent: with a call every 250 ms, pods start soon after the runtime. After
-// startTimeout calls are less frequent, to save CPU on a machine without a runtime. toGrace is
+// pollStartFor calls are less frequent, to save CPU on a machine without a runtime. toGrace is
 // the time until the runtime counts as down. It is 0 or negative if the runtime counts as down
 // already, or has never answered.
 func pollWait(well, everWell bool, sinceStart, toGrace time.Duration) time.Duration {
 	wait := pollEvery
 	switch {
 	case well:
-	case !everWell && sinceStart < startTimeout:
+	case !everWell && sinceStart < pollStartFor:
 		wait = pollStart
 	default:
 		wait = pollLost

@@ -19,6 +19,10 @@ import (
 	"github.com/nodewright/nodewright/internal/diskusage"
 )
 
+// unmountTimeout is the time after which the unmount of a network file system is forced, and after
+// which a forced unmount is replaced by a detach. The kubelet has the same.
+const unmountTimeout = time.Minute
+
 // Kernel is the Mounter of this machine. The zero value is ready to use; do not copy it. It needs
 // CAP_SYS_ADMIN.
 //
@@ -28,9 +32,6 @@ import (
 type Kernel struct {
 	// Classic avoids the mount API of Linux 5.12, as if the kernel were older.
 	Classic bool
-	// Timeout is the time after which the unmount of a network file system is forced, and after
-	// which a forced unmount is replaced by a detach. The default is 1 minute, as in the kubelet.
-	Timeout time.Duration
 	// Program is the mount program for file systems with helpers; "mount".
 	Program string
 
@@ -172,12 +173,8 @@ func (k *Kernel) Unmount(ctx context.Context, target string, how How) error {
 
 func (k *Kernel) unmount(ctx context.Context, target string, flag int, limit bool) error {
 	if limit {
-		timeout := k.Timeout
-		if timeout <= 0 {
-			timeout = time.Minute
-		}
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, timeout)
+		ctx, cancel = context.WithTimeout(ctx, unmountTimeout)
 		defer cancel()
 	}
 	return k.await(ctx, fmt.Sprintf("unmount %d %s", flag, target), func() error { return unix.Unmount(target, flag|unix.UMOUNT_NOFOLLOW) })

@@ -5,13 +5,11 @@ package mount
 import (
 	"context"
 	"errors"
-	"time"
 )
 
 // Kernel is the Mounter of this machine. It works only on Linux.
 type Kernel struct {
 	Classic bool
-	Timeout time.Duration
 	Program string
 }
 
